@@ -1,0 +1,1 @@
+"""HTTP: routers that only translate, the table of errors, text for terminals."""

@@ -1,0 +1,100 @@
+"""What routes need of a request: the services of this application, a body read within its bounds, an answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import Request, Response
+
+from app.api.negotiation import prefers_text
+from app.api.problems import PayloadTooLargeError, PreconditionFailedError, UnsupportedMediaTypeError
+from app.placement.reference import Policy
+from app.planning import Planner
+from app.registry import Registry
+from app.schemas.fields import REPORT_MAX_BYTES
+from app.schemas.parsing import Model, Out, parse
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The use cases of one application, found at ``app.state.services``."""
+
+    registry: Registry
+    planner: Planner
+    default_policy: Policy
+    planning_threads: anyio.CapacityLimiter
+
+
+def services(request: Request) -> Services:
+    """The use cases that serve this request."""
+    found: Services = request.app.state.services
+    return found
+
+
+async def read(request: Request, model: type[Model], max_bytes: int, *media_types: str) -> Model:
+    """The request's body as ``model``. Large ones are read on another thread, so that beats go on.
+
+    Raises UnsupportedMediaTypeError, PayloadTooLargeError, MalformedJsonError, InvalidRequestError.
+    """
+    _check_media_type(request, media_types or (JSON,))
+    raw = await _body(request, max_bytes)
+    if len(raw) <= REPORT_MAX_BYTES:
+        return parse(model, raw)
+    return await anyio.to_thread.run_sync(partial(parse, model, raw))
+
+
+async def off_loop(request: Request, work: Callable[[], T]) -> T:
+    """Run planning beside the event loop; at most a few at once."""
+    return await anyio.to_thread.run_sync(work, limiter=services(request).planning_threads)
+
+
+def answer(
+    request: Request,
+    body: Out,
+    text: Callable[[], str],
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """The answer as JSON, or as the table that ``text`` draws where the client prefers text."""
+    headers = {"Vary": "Accept", **(headers or {})}
+    if prefers_text(request):
+        return Response(text(), status, headers, "text/plain; charset=utf-8")
+    return Response(body.__pydantic_serializer__.to_json(body), status, headers, JSON)
+
+
+def check_if_match(request: Request, etag: str) -> None:
+    """Raise PreconditionFailedError where the client's ``If-Match`` names another version than the present one."""
+    wanted = request.headers.get("if-match")
+    if wanted is not None and wanted.strip() != "*" and etag not in (tag.strip() for tag in wanted.split(",")):
+        raise PreconditionFailedError(f"the present version is {etag}")
+
+
+def _check_media_type(request: Request, allowed: tuple[str, ...]) -> None:
+    media_type, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    charset = parameters.replace('"', "").partition("charset=")[2].strip()
+    if media_type.strip() not in allowed or charset not in {"", "utf-8"}:
+        raise UnsupportedMediaTypeError(f"the body must be {' or '.join(allowed)} in UTF-8; say so in Content-Type")
+
+
+async def _body(request: Request, max_bytes: int) -> bytes:
+    """All of the body, given up on as soon as it exceeds its bound."""
+    too_large = PayloadTooLargeError(f"the body may have {max_bytes} bytes")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > max_bytes:
+        raise too_large
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
+            raise too_large
+    return b"".join(chunks)

@@ -1,0 +1,82 @@
+"""Plans: on the registry, and on nodes that a request brings along."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api import problems
+from app.api.deps import answer, off_loop, read, services
+from app.api.nodes import BODY_ERRORS
+from app.api.openapi import accepts
+from app.api.tables import plan_text, plans_text
+from app.placement.errors import DoesNotFitError, ManualRangesError, NoNodesError, OverBudgetError
+from app.planning import Outcome, Plan, UnknownPlanError
+from app.ports import UnknownNodeError
+from app.schemas.fields import PLAN_MAX_BYTES, SIMULATION_MAX_BYTES
+from app.schemas.parsing import InvalidRequestError
+from app.schemas.plans import PlanIdPath, PlanIn, PlanItemOut, PlanOut, PlansOut, PlansQuery, SimulateIn
+
+router = APIRouter(tags=["plans"])
+
+REFUSALS = (*BODY_ERRORS, ManualRangesError, NoNodesError, DoesNotFitError, OverBudgetError)
+
+
+@router.post(
+    "/plan",
+    response_model=PlanOut,
+    responses=problems.responses(*REFUSALS, UnknownNodeError),
+    openapi_extra=accepts(PlanIn),
+)
+async def create_plan(request: Request) -> Response:
+    """Place a model on the registered nodes as they are now. Reserves nothing."""
+    body = await read(request, PlanIn, PLAN_MAX_BYTES)
+    use = services(request)
+    plan = await off_loop(request, use.planner.prepare(body.to_request(use.default_policy)))
+    await use.registry.settled(plan.revision)
+    use.planner.recent.keep(plan)
+    return await _plan(request, plan)
+
+
+@router.post(
+    "/plan/simulate",
+    response_model=PlanOut,
+    responses=problems.responses(*REFUSALS),
+    openapi_extra=accepts(SimulateIn),
+)
+async def simulate_plan(request: Request) -> Response:
+    """Place a model on nodes whose reports stand in the request: no registry, no state, equal answers to equals."""
+    body = await read(request, SimulateIn, SIMULATION_MAX_BYTES)
+    use = services(request)
+    nodes, warnings = await off_loop(request, body.to_nodes)
+    plan = await off_loop(request, use.planner.prepare_simulation(body.to_request(use.default_policy), nodes))
+    return await _plan(request, plan, warnings)
+
+
+@router.get("/plans", response_model=PlansOut, responses=problems.responses(InvalidRequestError))
+async def list_plans(request: Request, query: Annotated[PlansQuery, Query()]) -> Response:
+    """List recent plans, newest first."""
+    page, more = services(request).planner.recent.page(query.cursor, query.limit)
+    body = PlansOut(plans=[PlanItemOut.of(p) for p in page], next_cursor=page[-1].plan_id if more else None)
+    return answer(request, body, lambda: plans_text(body))
+
+
+@router.get(
+    "/plans/{plan_id}", response_model=PlanOut, responses=problems.responses(UnknownPlanError, InvalidRequestError)
+)
+async def get_plan(request: Request, plan_id: PlanIdPath) -> Response:
+    """Show a recent plan as it was returned; it never changes."""
+    plan = services(request).planner.recent.get(plan_id)
+    if f'"{plan_id}"' in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers={"ETag": f'"{plan_id}"', "Vary": "Accept"})
+    return await _plan(request, plan)
+
+
+async def _plan(request: Request, plan: Outcome, warnings: tuple[str, ...] = ()) -> Response:
+    """The plan as an answer; a thousand stages take milliseconds to write, so it is done beside the event loop."""
+
+    def write() -> Response:
+        body = PlanOut.of(plan, warnings)
+        headers = {"ETag": f'"{plan.plan_id}"'} if isinstance(plan, Plan) else {}
+        return answer(request, body, lambda: plan_text(body), headers=headers)
+
+    return await off_loop(request, write)

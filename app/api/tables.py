@@ -1,0 +1,161 @@
+"""Answers as aligned text, for people with ``curl`` in a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from app.placement.units import INT_MAX
+from app.schemas.nodes import BeatOut, NodeOut, NodesOut
+from app.schemas.plans import PlanOut, PlansOut
+from app.schemas.system import LiveOut, ReadyOut, VersionOut
+
+GIB = 2**30
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell; numbers stand right, words left."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    numeric = [bool(cells) and all(row[i] == "-" or row[i][:1].isdigit() for row in cells) for i in range(len(header))]
+    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    lines = (
+        "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
+        for row in [list(header), *cells]
+    )
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def gib(size: int | None) -> str:
+    """Bytes in GiB (2^30), to a hundredth."""
+    if size is None:
+        return "-"
+    return "unlimited" if size >= INT_MAX else f"{size / GIB:.2f} GiB"
+
+
+def nodes_text(page: NodesOut) -> str:
+    """A page of nodes, one a line."""
+    header = ("NODE", "STATE", "ROLE", "ADDR", "DEVICE", "RAM FREE", "RAM", "BUDGET", "LIMIT", "GFLOPS", "LABELS")
+    text = table(header, (_node_row(n) for n in page.nodes))
+    return text + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def node_text(node: NodeOut) -> str:
+    """One node: its line, its devices, its overrides, its warnings."""
+    text = nodes_text(NodesOut.model_construct(nodes=[node], next_cursor=None))
+    if node.devices:
+        rows = [
+            (d.device, d.name, gib(d.mem_bytes), gib(d.mem_avail), d.gflops, d.mem_gbps, "yes" if d.available else "no")
+            for d in node.devices
+        ]
+        text += "\n" + table(("DEVICE", "NAME", "MEMORY", "FREE", "GFLOPS", "GB/S", "AVAILABLE"), rows)
+    decided = {k: v for k, v in node.overrides.model_dump().items() if v}
+    text += f"\noverrides: {decided}\n" if decided else ""
+    return text + f"\nlast seen {_time(node.seen_at)}, expires {_time(node.expires_at)}\n" + _warnings(node.warnings)
+
+
+def beat_text(beat: BeatOut) -> str:
+    """The answer to a beat in a line."""
+    return (
+        f"{beat.node_id} at {beat.addr}: {beat.state}, budget {gib(beat.budget_bytes)}, beat every "
+        f"{beat.heartbeat_interval_s:g} s, expires {_time(beat.expires_at)}, revision {beat.revision}\n"
+    ) + _warnings(beat.warnings)
+
+
+def plan_text(plan: PlanOut) -> str:
+    """The stages in pipeline order, then who is idle."""
+    model = plan.model
+    text = f"plan {plan.plan_id or '(simulated)'}  policy {plan.policy}"
+    text += "" if plan.revision is None else f"  revision {plan.revision}"
+    text += f"\nmodel {model.name or '(unnamed)'}: {model.n_layers} layers, {gib(model.total_bytes)}\n\n"
+    rows = [
+        (
+            at,
+            a.node_id,
+            a.addr,
+            a.device,
+            f"{a.layers.start}:{a.layers.end}",
+            a.layers.end - a.layers.start,
+            gib(a.est_bytes),
+            gib(a.budget_bytes),
+            " ".join(["first"] * a.first + ["last"] * a.last + ["OVER BUDGET"] * a.over_budget),
+        )
+        for at, a in enumerate(plan.assignments)
+    ]
+    text += table(("STAGE", "NODE", "ADDR", "DEVICE", "LAYERS", "COUNT", "NEEDS", "BUDGET", ""), rows)
+    if plan.idle:
+        text += "\n" + table(("IDLE", "WHY"), ((i.node_id, i.reason) for i in plan.idle))
+    return text + _warnings(plan.warnings)
+
+
+def plans_text(page: PlansOut) -> str:
+    """Recent plans, one a line."""
+    header = ("PLAN", "CREATED", "REVISION", "POLICY", "MODEL", "LAYERS", "STAGES")
+    rows = [(p.plan_id, _time(p.created_at), p.revision, p.policy, p.model, p.n_layers, p.stages) for p in page.plans]
+    return table(header, rows) + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def batch_text(results: Sequence[Mapping[str, Any]]) -> str:
+    """A batch's results, one a line."""
+    rows = [(r["status"], r.get("node_id"), r.get("state"), r.get("detail")) for r in results]
+    return table(("STATUS", "NODE", "STATE", "WHY NOT"), rows)
+
+
+def status_text(status: LiveOut | ReadyOut) -> str:
+    """A probe's answer."""
+    checks = status.checks if isinstance(status, ReadyOut) else None
+    return status.status + "\n" + ("" if checks is None else table(("CHECK", "RESULT"), checks.items()))
+
+
+def version_text(version: VersionOut) -> str:
+    """The build in a line."""
+    return f"{version.name} {version.version} on Python {version.python}\n"
+
+
+def problem_text(problem: Mapping[str, Any]) -> str:
+    """A problem: what and why, then its figures by node or by field."""
+    text = f"{problem['status']} {problem['title']}\n{problem['detail']}\n"
+    scalars = {k: v for k, v in problem.items() if k not in _STANDARD and isinstance(v, (int, float, str))}
+    text += "".join(f"{name}: {value}\n" for name, value in scalars.items())
+    for name in ("errors", "nodes"):
+        rows = problem.get(name) or []
+        if rows and isinstance(rows[0], Mapping):
+            text += "\n" + table([key.upper() for key in rows[0]], (list(row.values()) for row in rows))
+        elif rows:
+            text += f"{name}: {', '.join(rows)}\n"
+    if problem.get("excluded"):
+        text += "\n" + table(("NODE", "EXCLUDED"), problem["excluded"].items())
+    return text + f"\nmore about this: {problem['type']}\n"
+
+
+_STANDARD = frozenset({"type", "title", "status", "detail"})
+
+
+def _node_row(n: NodeOut) -> tuple[object, ...]:
+    labels = ",".join(f"{key}={value}" for key, value in n.labels.items())
+    free, total = gib(n.ram_avail), gib(n.ram_total)
+    return (
+        n.node_id,
+        n.state,
+        n.config.role,
+        n.addr,
+        n.config.device,
+        free,
+        total,
+        gib(n.budget_bytes),
+        n.limit,
+        n.gflops,
+        labels,
+    )
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    return "".join(f"\nwarning: {warning}" for warning in warnings) + ("\n" if warnings else "")
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-" if value is None else ""
+    return f"{value:g}" if isinstance(value, float) else str(value)

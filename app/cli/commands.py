@@ -1,0 +1,143 @@
+"""What ``cleave`` can be told to do."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import demo as demonstration
+from app.cli.serve import RefusalError, serve_forever
+from app.client import DEFAULT_URL, Client, ProblemError, UnreachableError
+from app.main import create_app
+from app.settings import Settings
+
+app = typer.Typer(
+    name="cleave",
+    help="Places models on machines, layer by layer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Url = Annotated[str, typer.Option(envvar="CLEAVE_URL", help="Where the server is.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    *,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback although anybody may call.")
+    ] = False,
+) -> None:
+    """Run the server. Settings come from the environment, CLEAVE_*."""
+    with _plain_errors():
+        serve_forever(host, port, insecure=insecure)
+
+
+@app.command()
+def nodes(
+    state: Annotated[str | None, typer.Option(help="ready, suspect or expired")] = None,
+    label: Annotated[str | None, typer.Option(help="key, or key=value")] = None,
+    device: Annotated[str | None, typer.Option(help="Primary device")] = None,
+    *,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """List the registered nodes."""
+    wanted = {"state": state, "label": label, "device": device, "limit": "1000"}
+    with _plain_errors(), Client(url) as client:
+        if as_json:
+            _print(json.dumps([node.model_dump(mode="json") for node in client.nodes(**wanted)]))
+        else:
+            _print(client.raw("GET", "/nodes", as_json=False, params=wanted))
+
+
+@app.command()
+def plan(
+    model: Annotated[str | None, typer.Option(help="File with the model's cost as JSON, - for standard input.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Number of layers, instead of a file.")] = None,
+    layer_bytes: Annotated[int | None, typer.Option(help="Bytes of a layer.")] = None,
+    embed_bytes: Annotated[int, typer.Option(help="Bytes of the embedding.")] = 0,
+    head_bytes: Annotated[int, typer.Option(help="Bytes of the head.")] = 0,
+    policy: Annotated[str | None, typer.Option(help="ram_balanced, throughput or manual")] = None,
+    nodes: Annotated[str | None, typer.Option(help="node_ids in pipeline order, with commas")] = None,
+    reserve_gb: Annotated[float | None, typer.Option(help="Decimal gigabytes to keep free on each node.")] = None,
+    *,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Place a model on the registered nodes."""
+    if (model is None) == (layers is None or layer_bytes is None):
+        raise typer.BadParameter("give --model FILE, or --layers and --layer-bytes")
+    shape = {"n_layers": layers, "per_layer_bytes": layer_bytes, "embed_bytes": embed_bytes, "head_bytes": head_bytes}
+    with _plain_errors():
+        request = {
+            "model": shape if model is None else _read(model),
+            "policy": policy,
+            "nodes": nodes.split(",") if nodes else None,
+            "reserve_ram_gb": reserve_gb,
+        }
+        body = {key: value for key, value in request.items() if value is not None}
+        with Client(url) as client:
+            _print(client.raw("POST", "/plan", as_json=as_json, json=body))
+
+
+@app.command()
+def simulate(
+    file: Annotated[str, typer.Argument(help="The body of POST /plan/simulate as JSON, - for standard input.")],
+    *,
+    url: Url = DEFAULT_URL,
+    as_json: AsJson = False,
+) -> None:
+    """Place a model on nodes that needn't be registered."""
+    with _plain_errors(), Client(url) as client:
+        _print(client.raw("POST", "/plan/simulate", as_json=as_json, json=_read(file)))
+
+
+@app.command()
+def demo() -> None:
+    """Show all of it on a server of its own: four unlike nodes, one plan per policy."""
+    with _plain_errors():
+        demonstration.run(_print)
+
+
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI document of this version."""
+    _print(json.dumps(create_app(Settings()).openapi(), indent=2))
+
+
+def main() -> None:
+    """The console entry."""
+    app()
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Refusals are for the reader, not for a debugger: the message on stderr, exit code 1."""
+    try:
+        yield
+    except (ProblemError, UnreachableError, RefusalError) as error:
+        typer.echo(str(error).rstrip(), err=True)
+        raise typer.Exit(1) from None
+
+
+def _read(name: str) -> Any:
+    """JSON from a file or standard input. Raises RefusalError."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise RefusalError(f"can't read {name}: {error.strerror}") from None
+    except ValueError as error:
+        raise RefusalError(f"{name} is not JSON: {error}") from None
+
+
+_print: Callable[[str], None] = typer.echo

@@ -1,0 +1,1 @@
+"""How the schema came about; applied in order when the server starts."""

@@ -1,0 +1,114 @@
+"""The application: settings in, a FastAPI application out. Nothing runs at import."""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import anyio
+import structlog
+from fastapi import FastAPI
+
+from app import __version__
+from app.api import beats, nodes, openapi, plans, problems, system
+from app.api.deps import Services
+from app.db import open_journal
+from app.planning import Planner
+from app.registry import Registry, Rules
+from app.schemas.nodes import OverridesIn
+from app.schemas.plans import PlanIn, SimulateIn
+from app.schemas.problems import InvalidRequestOut, ProblemOut
+from app.schemas.reports import BatchIn, HeartbeatIn, ReportIn
+from app.settings import Settings
+
+DESCRIPTION = """
+Which node runs which layers of a model, so that every stage fits its node's memory and the pipeline is balanced.
+
+Node agents report what each machine has (`POST /nodes/register`); an orchestrator asks where to put a model
+(`POST /plan`); the answer is one contiguous layer range per node, with the bytes estimated and budgeted.
+Errors are problem documents (RFC 9457). `Accept: text/plain` gives tables.
+"""
+
+PLANNING_THREADS = 2
+
+log = structlog.get_logger("cleave")
+
+
+class SystemClock:
+    """This machine's clocks."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never set."""
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        """The wall clock, aware, UTC."""
+        return datetime.now(UTC)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service with these settings; its store is opened when it starts."""
+    app = FastAPI(
+        title="Cleave",
+        version=__version__,
+        summary="Places models on machines, layer by layer.",
+        description=DESCRIPTION.strip(),
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": "/", "description": "This server"}],
+        openapi_tags=[
+            {"name": "nodes", "description": "What machines there are."},
+            {"name": "plans", "description": "Where to put a model."},
+            {"name": "system", "description": "Probes, build, explanations."},
+        ],
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lambda app: _running(app, settings),
+        separate_input_output_schemas=False,
+    )
+    problems.install(app)
+    openapi.install(app, ReportIn, BatchIn, HeartbeatIn, OverridesIn, PlanIn, SimulateIn, ProblemOut, InvalidRequestOut)
+    beats.install(app)
+    for module in (nodes, plans, system):
+        app.include_router(module.router)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
+    """Everything that lives as long as the server: the store, the registry, its ticking."""
+    rules = Rules(
+        heartbeat_interval_s=settings.heartbeat_interval_s,
+        ttl_s=settings.ttl_s,
+        retention_s=settings.retention_s,
+        max_nodes=settings.max_nodes,
+        default_reserve_bytes=settings.default_reserve_bytes,
+    )
+    clock = SystemClock()
+    with open_journal(settings.database_url) as journal:
+        stored = journal.load()
+        journal.start(asyncio.get_running_loop())
+        registry = Registry(rules, clock, journal, stored)
+        planner = Planner(registry, settings.default_reserve_bytes, clock.now, lambda: secrets.token_hex(8))
+        app.state.services = Services(
+            registry, planner, settings.default_policy, anyio.CapacityLimiter(PLANNING_THREADS)
+        )
+        ticking = asyncio.create_task(_tick(registry))
+        log.info("started", version=__version__, nodes=len(stored.nodes), revision=stored.revision)
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await ticking
+
+
+async def _tick(registry: Registry) -> None:
+    """Let time pass in the registry; an error there is logged and time goes on."""
+    while True:
+        await asyncio.sleep(registry.tick_interval_s)
+        try:
+            registry.tick()
+        except Exception:
+            log.exception("tick failed")

@@ -1,0 +1,105 @@
+"""A node as a planner sees it: what its report says, with the operator's overrides applied."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KNOWN_DEVICES = frozenset({"cpu", "metal", "mlx", "ane", "cuda", "rocm", "vulkan", "gpu", "tpu", "xdna"})
+GPU_MEMORY_MODES = ("auto", "host", "resident", "dedicated", "pooled")
+ROLES = ("active", "standby", "draining")
+DEFAULT_GPU_FRACTION = 0.85
+"""Share of a device's memory that arenas can use; the driver keeps the rest (the reference's figure)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a node.
+
+    ``mem_bytes`` is None where unknown and 0 where the device has no ceiling of its own. ``mem_avail`` are
+    the bytes free on it now. ``gflops`` is 1e9 FLOP/s, ``mem_gbps`` 1e9 bytes/s.
+    """
+
+    device: str
+    name: str = ""
+    mem_bytes: int | None = 0
+    unified: bool = False
+    gflops: float | None = None
+    mem_gbps: float | None = None
+    mem_avail: int | None = None
+    available: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """How a node's owner wants it used.
+
+    ``device`` lists the primary device and then spill targets (``"metal+cpu"``); ``max_ram_gb`` is in decimal
+    gigabytes; ``layers`` is the range for policy ``manual``, ``"a:b"``.
+    """
+
+    device: str = "cpu"
+    max_ram_gb: float | None = None
+    layers: str | None = None
+    ssh: str | None = None
+    ckpt_dir: str | None = None
+    precision: str | None = None
+    kv_cache: str | None = None
+    rng_seed: int | None = None
+    gpu_memory: str = "auto"
+    gpu_fraction: float | None = None
+    role: str = "active"
+    standby_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One worker. Bytes; None is unknown.
+
+    ``ram_avail``, ``disk_free``, ``resident`` and the devices' ``mem_avail`` move with each beat.
+    """
+
+    node_id: str
+    addr: str
+    ram_total: int
+    ram_avail: int
+    device_index: int = 0
+    host_id: str | None = None
+    instance_id: str | None = None
+    boot_id: str | None = None
+    os: str | None = None
+    cores: int | None = None
+    disk_free: int | None = None
+    gflops: float | None = None
+    io_mbps: float | None = None
+    devices: tuple[Device, ...] = ()
+    config: NodeConfig = NodeConfig()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resident: Mapping[str, int] | None = None
+
+    @property
+    def primary_device(self) -> str:
+        """The device that runs the stage: the first name of ``config.device``."""
+        return self.config.device.partition("+")[0]
+
+    @property
+    def primary_devices(self) -> tuple[Device, ...]:
+        """The reported devices of the primary kind, in the report's order."""
+        primary = self.primary_device
+        return tuple(d for d in self.devices if d.device == primary)
+
+    @property
+    def speed_gflops(self) -> float:
+        """1e9 FLOP/s of the stage: the primary device's figure where known, else the node's, at least 1.0."""
+        figure = self._primary_figure("gflops") or self.gflops or 0.0
+        return max(figure, 1.0)
+
+    @property
+    def speed_gbps(self) -> float | None:
+        """1e9 bytes/s at which the primary device reads memory, None where unknown."""
+        return self._primary_figure("mem_gbps")
+
+    def _primary_figure(self, name: str) -> float | None:
+        """The first of the primary devices counts."""
+        for device in self.devices:
+            if device.device == self.primary_device and device.available:
+                return getattr(device, name) or None
+        return None

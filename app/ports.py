@@ -1,0 +1,120 @@
+"""What the use cases need from outside, and the values that cross over."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol
+
+from app.placement.errors import CleaveError
+from app.placement.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What an operator decided about a node; it outlives the agent's reports. None and missing labels: nothing."""
+
+    role: str | None = None
+    max_ram_gb: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_OVERRIDES = Overrides()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as it is stored.
+
+    ``ordinal`` grows with each first registration; ``revision`` is the registry's at the node's last durable
+    change; ``seen_at`` is when its last beat was received; ``expired`` whether it had been given up by then.
+    """
+
+    reported: Node
+    overrides: Overrides
+    ordinal: int
+    revision: int
+    registered_at: datetime
+    seen_at: datetime
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All that a store holds: the registry's revision, the last ordinal given, the nodes in order of ordinals."""
+
+    revision: int
+    ordinal: int
+    nodes: tuple[NodeRecord, ...]
+
+
+@dataclass(eq=False)
+class UnknownNodeError(CleaveError):
+    """Nodes that are not registered, or no longer."""
+
+    nodes: tuple[str, ...]
+    detail: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Who is unknown, and what to do about it."""
+        names = ", ".join(self.nodes)
+        self.detail = f"not registered: {names}. Register with a full report: POST /nodes/register"
+
+
+@dataclass(eq=False)
+class StoreUnavailableError(CleaveError):
+    """What must be durable could not be written. It is kept in memory and tried again; ask again later."""
+
+    detail: str = "the store can't be written now; the change is kept in memory and will be tried again"
+
+
+State = Literal["ready", "suspect", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A registered node as plans see it, overrides applied."""
+
+    node: Node
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The registered nodes in order of first registration, as of ``revision``."""
+
+    revision: int
+    standings: tuple[Standing, ...]
+
+
+class FleetView(Protocol):
+    """What planning reads of the registry."""
+
+    def fleet(self) -> Fleet:
+        """The nodes as they stand now. O(n)."""
+
+
+class Clock(Protocol):
+    """Time, as the server sees it."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never set, never steps back."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, UTC; it may step."""
+
+
+class Journal(Protocol):
+    """Keeps the registry's changes, in the order in which they were noted."""
+
+    def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
+        """Remember a node's record (None: it is gone) as of ``revision``; returns at once.
+
+        Urgent ones are written as soon as the writer is free, the others within a second.
+        """
+
+    async def durable(self, revision: int) -> None:
+        """Return once everything up to ``revision`` would survive a crash. Raises StoreUnavailableError."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last write succeeded."""

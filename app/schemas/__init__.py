@@ -1,0 +1,1 @@
+"""The wire format: what comes in, strictly read, and what goes out."""

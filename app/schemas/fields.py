@@ -1,0 +1,48 @@
+"""The kinds of fields that requests and reports are made of, with their bounds."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from app.placement.nodes import KNOWN_DEVICES
+from app.placement.units import INT_MAX
+
+REPORT_MAX_BYTES = 64 * 1024
+PLAN_MAX_BYTES = 1024 * 1024
+SIMULATION_MAX_BYTES = 4 * 1024 * 1024
+
+MAX_NODES = 10_000
+MAX_BATCH = 1_000
+MAX_DEVICES = 64
+MAX_LABELS = 32
+
+# No control characters and none that reorder text: a report ends up in terminals and pages.
+PLAIN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
+NAME = r"^[A-Za-z0-9._:\[\]-]+$"
+DEVICES = rf"^({'|'.join(sorted(KNOWN_DEVICES))})(\+({'|'.join(sorted(KNOWN_DEVICES))}))*$"
+CURSOR = r"^[A-Za-z0-9_=-]+$"
+LAYERS = r"^[0-9]{1,5}:[0-9]{1,5}$"
+
+
+def _not_a_dot_segment(name: str) -> str:
+    """``.`` and ``..`` vanish from URLs on their way."""
+    if name in {".", ".."}:
+        raise ValueError("must not be . or ..")
+    return name
+
+
+NodeId = Annotated[
+    str, StringConstraints(min_length=1, max_length=255, pattern=NAME), AfterValidator(_not_a_dot_segment)
+]
+Addr = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=NAME)]
+Text = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN)]
+Path = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN)]
+LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=PLAIN)]
+Labels = Annotated[dict[LabelKey, Text], Field(max_length=MAX_LABELS)]
+
+Bytes = Annotated[int, Field(ge=0, le=INT_MAX)]
+Count = Annotated[int, Field(ge=0, le=INT_MAX)]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Flops = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
+Gigabytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]

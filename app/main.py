@@ -67,11 +67,12 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lambda app: _running(app, settings),
         separate_input_output_schemas=False,
     )
-    problems.install(app)
+    routers = [module.router for module in (nodes, plans, system)]
+    problems.install(app, [route for router in routers for route in router.routes])
     openapi.install(app, ReportIn, BatchIn, HeartbeatIn, OverridesIn, PlanIn, SimulateIn, ProblemOut, InvalidRequestOut)
     beats.install(app)
-    for module in (nodes, plans, system):
-        app.include_router(module.router)
+    for router in routers:
+        app.include_router(router)
     return app
 
 

@@ -65,9 +65,7 @@ async def register_nodes(request: Request) -> Response:
         _result(InvalidRequestError(tuple(r.errors)) if isinstance(r, RefusedReport) else next(outcomes))
         for r in batch.entries
     ]
-    return answer(
-        request, BatchOut.model_construct(results=results), lambda: batch_text([r.model_dump() for r in results])
-    )
+    return answer(request, BatchOut(results=results), lambda: batch_text([r.model_dump() for r in results]))
 
 
 @router.post(
@@ -89,7 +87,7 @@ async def list_nodes(request: Request, query: Annotated[NodesQuery, Query()]) ->
     A node that is registered all the while is seen exactly once, whatever comes and goes between two pages.
     """
     page = services(request).registry.page(_decoded(query.cursor), query.limit, _filter(query))
-    body = NodesOut.model_construct(
+    body = NodesOut(
         nodes=[NodeOut.of(view) for view in page.nodes],
         next_cursor=None if page.next_after is None else urlsafe_b64encode(page.next_after.encode()).decode(),
     )
@@ -147,7 +145,7 @@ def _etag(view: NodeView) -> str:
 
 def _result(outcome: NodeView | CleaveError) -> BatchBeatOut | ProblemOut:
     if isinstance(outcome, CleaveError):
-        return ProblemOut.model_construct(**document(outcome))
+        return ProblemOut(**document(outcome))
     return BatchBeatOut.of(outcome)
 
 

@@ -3,6 +3,7 @@
 Whatever is not in the table is a bug: 500, logged, without detail.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, Route
 
 from app.api.negotiation import prefers_text
 from app.api.tables import problem_text
@@ -247,8 +248,8 @@ def mistake(request: Request, error: Exception) -> Response:
     return _response(request, BUG, _head(BUG, "the cause is in the server's log"), {})
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of the application a problem document."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Make every error of the application, which serves these routes, a problem document."""
 
     @app.exception_handler(CleaveError)
     async def _refused(request: Request, error: CleaveError) -> Response:
@@ -261,7 +262,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _by_the_framework(request: Request, error: HTTPException) -> Response:
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = ", ".join(sorted(_methods(app, request)))
+            allowed = ", ".join(sorted(_methods((*app.routes, *routes), request)))
             refusal = MethodNotAllowedError(f"{request.method} is not allowed here; allowed: {allowed}")
             return respond(request, refusal, {"Allow": allowed})
         if error.status_code == HTTPStatus.NOT_FOUND:
@@ -286,9 +287,9 @@ def responses(*errors: type[CleaveError]) -> dict[int | str, dict[str, Any]]:
     return found
 
 
-def _methods(app: FastAPI, request: Request) -> set[str]:
+def _methods(routes: Iterable[BaseRoute], request: Request) -> set[str]:
     """What the path takes, over all of its routes; the framework names only the first one's."""
-    fitting = (r for r in app.routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE)
+    fitting = (r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE)
     return {method for route in fitting for method in route.methods or ()}
 
 

@@ -1,5 +1,6 @@
 """Answers as aligned text, for people with ``curl`` in a terminal."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,11 +12,13 @@ from app.schemas.system import LiveOut, ReadyOut, VersionOut
 
 GIB = 2**30
 
+NUMBER = re.compile(r"-|[0-9.]+(e[+-][0-9]+)?( GiB)?|unlimited")
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns as wide as their widest cell; numbers stand right, words left."""
     cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [bool(cells) and all(row[i] == "-" or row[i][:1].isdigit() for row in cells) for i in range(len(header))]
+    numeric = [bool(cells) and all(NUMBER.fullmatch(row[i]) for row in cells) for i in range(len(header))]
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
     lines = (
         "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True))
@@ -40,7 +43,7 @@ def nodes_text(page: NodesOut) -> str:
 
 def node_text(node: NodeOut) -> str:
     """One node: its line, its devices, its overrides, its warnings."""
-    text = nodes_text(NodesOut.model_construct(nodes=[node], next_cursor=None))
+    text = nodes_text(NodesOut(nodes=[node], next_cursor=None))
     if node.devices:
         rows = [
             (d.device, d.name, gib(d.mem_bytes), gib(d.mem_avail), d.gflops, d.mem_gbps, "yes" if d.available else "no")

@@ -69,10 +69,11 @@ class SqlJournal:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what was noted, and stop."""
+        """Write what was noted, and stop. Nothing was, where it never started."""
         self._closing = True
         self._wake.set()
-        self._thread.join(2 * PATIENCE_S)
+        if self._thread.is_alive():
+            self._thread.join(2 * PATIENCE_S)
 
     def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
         """Remember a node's record as of ``revision``; see ``ports.Journal``."""
@@ -115,10 +116,10 @@ class SqlJournal:
         except SQLAlchemyError as error:
             with self._lock:
                 self._noted = batch.under(self._noted)
-            self._tell(None)
             if self.healthy:
                 log.warning("store unavailable", reason=str(getattr(error, "orig", error)), pending=len(batch.changes))
             self.healthy = False
+            self._tell(None)
         else:
             if not self.healthy:
                 log.info("store available again", written=len(batch.changes))

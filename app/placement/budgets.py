@@ -102,8 +102,8 @@ def budget_warnings(node: Node) -> tuple[str, ...]:
         return ()
     if not node.primary_devices:
         return (f"{node.node_id}: device {primary} is not among its devices; planned by host RAM",)
-    cards = _measured(_usable(node.primary_devices))
-    if primary == "cuda" and memory_mode(node) == "host" and cards:
+    cards = _measured(_usable(node.primary_devices)) if primary == "cuda" and memory_mode(node) == "host" else ()
+    if cards:
         card = max(cards, key=_mem_bytes)
         if _mem_bytes(card) < node.ram_total:
             warning = (

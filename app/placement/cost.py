@@ -40,7 +40,8 @@ class ModelCost:
         for layers, but a last one still reads its head.
         """
         compute = layers * self.per_layer_flops / (node.speed_gflops * 1e9)
-        if node.speed_gbps is None:
+        gbps = node.speed_gbps
+        if gbps is None:
             return compute
         streamed = layers * self.per_layer_bytes + self.head_bytes * last
-        return max(compute, streamed / (node.speed_gbps * 1e9))
+        return max(compute, streamed / (gbps * 1e9))

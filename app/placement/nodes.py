@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 KNOWN_DEVICES = frozenset({"cpu", "metal", "mlx", "ane", "cuda", "rocm", "vulkan", "gpu", "tpu", "xdna"})
 GPU_MEMORY_MODES = ("auto", "host", "resident", "dedicated", "pooled")
@@ -48,6 +49,11 @@ class NodeConfig:
     gpu_fraction: float | None = None
     role: str = "active"
     standby_for: str | None = None
+    primary_device: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """The first name of ``device`` runs the stage."""
+        object.__setattr__(self, "primary_device", self.device.partition("+")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Node:
     @property
     def primary_device(self) -> str:
         """The device that runs the stage: the first name of ``config.device``."""
-        return self.config.device.partition("+")[0]
+        return self.config.primary_device
 
     @property
     def primary_devices(self) -> tuple[Device, ...]:
@@ -94,12 +100,14 @@ class Node:
 
     @property
     def speed_gbps(self) -> float | None:
-        """1e9 bytes/s at which the primary device reads memory, None where unknown."""
-        return self._primary_figure("mem_gbps")
+        """1e9 bytes/s at which the primary device reads memory, at least 1e-6; None where unknown."""
+        figure = self._primary_figure("mem_gbps")
+        return None if figure is None else max(figure, 1e-6)
 
-    def _primary_figure(self, name: str) -> float | None:
+    def _primary_figure(self, name: Literal["gflops", "mem_gbps"]) -> float | None:
         """The first of the primary devices counts."""
+        primary = self.config.primary_device
         for device in self.devices:
-            if device.device == self.primary_device and device.available:
+            if device.device == primary and device.available:
                 return getattr(device, name) or None
         return None

@@ -65,32 +65,36 @@ def place(task: Task) -> Placement:
     return Placement(task.model, assignments, _in_order(task.nodes, idle), tuple(warnings))
 
 
-def _without_ends_too_small(row: Sequence[Seat], model: ModelCost, idle: dict[str, str]) -> tuple[Seat, ...]:
+def _without_ends_too_small(row: tuple[Seat, ...], model: ModelCost, idle: dict[str, str]) -> tuple[Seat, ...]:
     """The row less the first and last nodes that can't hold the embedding or the head, noted in ``idle``.
 
     Equals planning again without the nodes over budget, round by round, but O(n): the reference clips layers
-    to what fits, so a stage is over budget exactly where the embedding and head alone don't fit. Raises
-    DoesNotFitError of the round that doesn't fit or, with nobody left, of the first.
+    to what fits, so a stage is over budget exactly where the embedding and head alone don't fit. A row that can't
+    hold the model is returned as it is, for the policy to refuse. Raises DoesNotFitError with nobody left.
     """
-    nodes, budgets = [s.node for s in row], [s.budget for s in row]
-    inner = [min(model.n_layers, layer_capacity(b.budget_bytes, model.per_layer_bytes, 0)) for b in budgets]
+    inner = [min(model.n_layers, layer_capacity(s.budget.budget_bytes, model.per_layer_bytes, 0)) for s in row]
     before = list(accumulate(inner, initial=0))
     start, end = 0, len(row) - 1
     while start <= end:
-        at = (start, end) if start < end else (start,)
-        ends = seats([nodes[i] for i in at], [budgets[i] for i in at], model)
+        ends = _ends(row, start, end, model)
         capacity = sum(min(s.layer_cap, model.n_layers) for s in ends)
-        if start < end:
-            capacity += before[end] - before[start + 1]
-        if capacity < model.n_layers:
-            raise does_not_fit(seats(nodes[start : end + 1], budgets[start : end + 1], model), model)
+        capacity += before[end] - before[start + 1] if start < end else 0
         over = [s for s in ends if model.overhead_bytes(first=s.first, last=s.last) > s.budget.budget_bytes]
-        if not over:
-            return seats(nodes[start : end + 1], budgets[start : end + 1], model)
+        if capacity < model.n_layers or not over:
+            trimmed = row[start : end + 1]
+            return (
+                seats([s.node for s in trimmed], [s.budget for s in trimmed], model) if len(trimmed) < len(row) else row
+            )
         idle |= {s.node.node_id: _too_small_for(s) for s in over}
         start += any(s.first for s in over)
         end -= any(s.last for s in over)
     raise does_not_fit(row, model)
+
+
+def _ends(row: Sequence[Seat], start: int, end: int, model: ModelCost) -> tuple[Seat, ...]:
+    """The two ends of ``row[start : end + 1]``, or the one that is both."""
+    at = (start, end) if start < end else (start,)
+    return seats([row[i].node for i in at], [row[i].budget for i in at], model)
 
 
 def _too_small_for(seat: Seat) -> str:

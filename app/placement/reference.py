@@ -13,7 +13,7 @@ from typing import Literal
 
 from app.placement.budgets import Budget
 from app.placement.cost import ModelCost
-from app.placement.errors import DoesNotFitError, ManualRangesError, NodeVerdict, NoNodesError
+from app.placement.errors import DoesNotFitError, ManualRangesError, NodeVerdict
 from app.placement.nodes import Node
 from app.placement.plans import Assignment
 from app.placement.units import GB, INT_MAX, UNLIMITED, rounded
@@ -57,7 +57,7 @@ def layer_capacity(budget_bytes: int, layer_bytes: int, overhead_bytes: int) -> 
 def ram_balanced(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
     """Layers in proportion to the budgets, as far as they fit. O(n + l log n) for n nodes, l layers.
 
-    Raises NoNodesError and DoesNotFitError.
+    Raises DoesNotFitError.
     """
     return _proportional(row, model, lambda seat: float(seat.budget.budget_bytes))
 
@@ -65,7 +65,7 @@ def ram_balanced(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...
 def throughput(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
     """Layers in proportion to the nodes' speed, as far as they fit. O(n + l log n) for n nodes, l layers.
 
-    Raises NoNodesError and DoesNotFitError.
+    Raises DoesNotFitError.
     """
     flops = max(model.per_layer_flops, 0.001)
     return _proportional(row, model, lambda seat: seat.node.speed_gflops * flops)
@@ -74,10 +74,8 @@ def throughput(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
 def manual(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
     """Each node's own ``layers``, as they stand; nothing is checked against the model or the budget.
 
-    Raises NoNodesError, and ManualRangesError for a node without a range.
+    Raises ManualRangesError for a node without a range.
     """
-    if not row:
-        raise NoNodesError
     return tuple(_assign(seat, model, *parse_layers(seat.node)) for seat in row)
 
 
@@ -117,8 +115,6 @@ def does_not_fit(row: Sequence[Seat], model: ModelCost) -> DoesNotFitError:
 
 
 def _proportional(row: Sequence[Seat], model: ModelCost, weigh: Callable[[Seat], float]) -> tuple[Assignment, ...]:
-    if not row:
-        raise NoNodesError
     caps = [seat.layer_cap for seat in row]
     if sum(min(cap, model.n_layers) for cap in caps) < model.n_layers:
         raise does_not_fit(row, model)

@@ -37,7 +37,7 @@ class BeatOut(Out):
     @staticmethod
     def of(view: NodeView) -> "BeatOut":
         """The answer about this node."""
-        return BeatOut.model_construct(
+        return BeatOut(
             node_id=view.node.node_id,
             addr=view.node.addr,
             state=view.state,
@@ -60,7 +60,7 @@ class BatchBeatOut(BeatOut):
     def of(view: NodeView) -> "BatchBeatOut":
         """The answer about this node, in a batch."""
         beat = BeatOut.of(view)
-        return BatchBeatOut.model_construct(status=201 if view.created else 200, **beat.__dict__)
+        return BatchBeatOut(status=201 if view.created else 200, **beat.__dict__)
 
 
 class DeviceOut(Out):
@@ -142,13 +142,11 @@ class NodeOut(Out):
         node = view.node
         own = {name: getattr(node, name) for name in _SHARED_WITH_NODE}
         seen = {name: getattr(view, name) for name in _SHARED_WITH_VIEW}
-        return NodeOut.model_construct(
+        return NodeOut(
             **own,
             **seen,
-            devices=[
-                DeviceOut.model_construct(**{f: getattr(d, f) for f in DeviceOut.model_fields}) for d in node.devices
-            ],
-            config=ConfigOut.model_construct(**{f: getattr(node.config, f) for f in ConfigOut.model_fields}),
+            devices=[DeviceOut(**{f: getattr(d, f) for f in DeviceOut.model_fields}) for d in node.devices],
+            config=ConfigOut(**{f: getattr(node.config, f) for f in ConfigOut.model_fields}),
             labels=dict(node.labels),
             resident=None if node.resident is None else dict(node.resident),
             overrides=OverridesOut(

@@ -160,12 +160,12 @@ class AssignmentOut(Out):
     def of(stage: Assignment) -> "AssignmentOut":
         """The stage as it is answered."""
         node = stage.node
-        return AssignmentOut.model_construct(
+        return AssignmentOut(
             node_id=node.node_id,
             addr=node.addr,
             ssh=node.config.ssh,
             device=node.primary_device,
-            layers=LayersOut.model_construct(start=stage.start, end=stage.end),
+            layers=LayersOut(start=stage.start, end=stage.end),
             first=stage.first,
             last=stage.last,
             est_bytes=stage.est_bytes,
@@ -243,7 +243,7 @@ class PlanOut(Out):
     def of(plan: Outcome, warnings: tuple[str, ...] = ()) -> "PlanOut":
         """The plan as it is answered; ``warnings`` are the edge's own."""
         placed, stamp = plan.placement, plan if isinstance(plan, Plan) else None
-        return PlanOut.model_construct(
+        return PlanOut(
             plan_id=stamp.plan_id if stamp else None,
             created_at=stamp.created_at if stamp else None,
             revision=stamp.revision if stamp else None,
@@ -251,7 +251,7 @@ class PlanOut(Out):
             engine="plain",
             model=ModelOut.of(placed.model),
             assignments=[AssignmentOut.of(a) for a in placed.assignments],
-            idle=[IdleOut.model_construct(node_id=i.node_id, reason=i.reason) for i in placed.idle],
+            idle=[IdleOut(node_id=i.node_id, reason=i.reason) for i in placed.idle],
             summary=SummaryOut.of(placed),
             warnings=[*warnings, *placed.warnings],
         )
@@ -272,7 +272,7 @@ class PlanItemOut(Out):
     def of(plan: Plan) -> "PlanItemOut":
         """The plan in one line."""
         model, stages = plan.placement.model, SummaryOut.of(plan.placement).stages
-        return PlanItemOut.model_construct(
+        return PlanItemOut(
             plan_id=plan.plan_id,
             created_at=plan.created_at,
             revision=plan.revision,

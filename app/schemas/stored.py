@@ -44,4 +44,4 @@ def _build(kind: type, raw: dict[str, Any]) -> Any:
 
 @cache
 def _names(kind: type) -> frozenset[str]:
-    return frozenset(f.name for f in fields(kind))
+    return frozenset(f.name for f in fields(kind) if f.init)

@@ -1,0 +1,189 @@
+"""The writer: group commits, nothing acknowledged that isn't kept, nothing lost while the disk is full."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from app.db import SqlJournal, journal, open_journal, open_sqlite
+from app.placement.nodes import Device, Node, NodeConfig
+from app.ports import NodeRecord, Overrides, StoreUnavailableError
+from app.schemas.stored import dump_record, load_record
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+def record(name: str, ordinal: int = 1, **given: object) -> NodeRecord:
+    reported = Node(name, f"{name}:1", 100, 50, **given)  # type: ignore[arg-type]  # as drawn
+    return NodeRecord(reported, Overrides(), ordinal, ordinal, NOW, NOW, expired=False)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/x.db"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlJournal]:
+    with open_journal(url) as opened:
+        opened.load()
+        opened.start(asyncio.get_running_loop())
+        yield opened
+
+
+def stored(url: str) -> dict[str, NodeRecord]:
+    with open_journal(url) as opened:
+        return {r.reported.node_id: r for r in opened.load().nodes}
+
+
+async def test_what_was_waited_for_is_there_for_the_next_server(url: str) -> None:
+    with open_journal(url) as first:
+        first.load()
+        first.start(asyncio.get_running_loop())
+        first.note(record("a"), "a", 1, urgent=True)
+        first.note(record("b", 2), "b", 2, urgent=True)
+        await first.durable(2)
+        first.note(None, "b", 3, urgent=True)
+        await first.durable(3)
+    with open_journal(url) as second:
+        found = second.load()
+    assert found.revision == 3
+    assert found.ordinal == 2  # given once, although its node is gone
+    assert found.nodes == (record("a"),)
+
+
+async def test_what_is_not_urgent_is_written_within_a_second(store: SqlJournal, tmp_path: Path) -> None:
+    store.note(record("a"), "a", 0, urgent=False)
+    async with asyncio.timeout(3):
+        while b"a:1" not in (tmp_path / "x.db-wal").read_bytes():  # noqa: ASYNC110  # another thread's doing
+            await asyncio.sleep(0.05)
+
+
+async def test_closing_writes_what_was_noted(url: str) -> None:
+    with open_journal(url) as opened:
+        opened.load()
+        opened.start(asyncio.get_running_loop())
+        opened.note(record("a"), "a", 0, urgent=False)
+    assert list(stored(url)) == ["a"]
+
+
+async def test_many_at_once_share_commits(url: str) -> None:
+    commits = 0
+
+    def count(_: object) -> None:
+        nonlocal commits
+        commits += 1
+
+    with open_sqlite(url) as engine:
+        event.listen(engine, "commit", count)
+        opened = SqlJournal(engine)
+        opened.load()
+        opened.start(asyncio.get_running_loop())
+
+        async def register(number: int) -> None:
+            opened.note(record(f"n{number}", number), f"n{number}", number, urgent=True)
+            await opened.durable(number)
+
+        await asyncio.gather(*(register(n) for n in range(1, 501)))
+        opened.close()
+    assert commits < 100
+    assert len(stored(url)) == 500
+
+
+@contextmanager
+def full_disk(engine: Engine) -> Iterator[None]:
+    """SQLite may not grow by a page, as on a full disk."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    yield
+    with engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+
+
+async def test_a_full_disk_is_said_and_what_was_noted_is_written_when_there_is_room(url: str) -> None:
+    big = {f"label{i}": "x" * 250 for i in range(32)}
+    with open_sqlite(url) as engine:
+        opened = SqlJournal(engine)
+        opened.load()
+        opened.start(asyncio.get_running_loop())
+        with full_disk(engine):
+            for number in range(1, 6):
+                opened.note(record(f"n{number}", number, labels=big), f"n{number}", number, urgent=True)
+                with pytest.raises(StoreUnavailableError):
+                    await opened.durable(number)
+                assert not opened.healthy
+        await opened.durable(5)
+        assert opened.healthy
+        opened.close()
+    assert len(stored(url)) == 5
+
+
+async def test_a_newer_note_goes_before_one_that_failed(url: str) -> None:
+    big = {f"label{i}": "x" * 250 for i in range(32)}
+    with open_sqlite(url) as engine:
+        opened = SqlJournal(engine)
+        opened.load()
+        opened.start(asyncio.get_running_loop())
+        with full_disk(engine):
+            opened.note(record("a", labels=big), "a", 1, urgent=True)
+            with pytest.raises(StoreUnavailableError):
+                await opened.durable(1)
+        opened.note(record("a", gflops=2.0), "a", 2, urgent=True)
+        await opened.durable(2)
+        opened.close()
+    assert stored(url)["a"].reported.gflops == 2.0
+
+
+async def test_a_store_that_hangs_does_not_hang_its_callers(store: SqlJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(store, "_commit", lambda: None)
+    store.note(record("a"), "a", 1, urgent=True)
+    with pytest.raises(StoreUnavailableError):
+        await store.durable(1)
+
+
+names = st.text("abc", min_size=1, max_size=3)
+devices = st.builds(
+    Device,
+    device=st.sampled_from(["cpu", "cuda"]),
+    name=st.text(max_size=3),
+    mem_bytes=st.none() | st.integers(0, 2**63 - 1),
+    gflops=st.none() | st.floats(0, 1e12),
+    mem_avail=st.none() | st.integers(0, 9),
+    available=st.booleans(),
+)
+nodes = st.builds(
+    Node,
+    node_id=names,
+    addr=names,
+    ram_total=st.integers(1, 2**63 - 1),
+    ram_avail=st.integers(0, 9),
+    devices=st.lists(devices, max_size=2).map(tuple),
+    config=st.builds(NodeConfig, device=st.just("cuda+cpu"), max_ram_gb=st.none() | st.floats(0, 9), layers=names),
+    labels=st.dictionaries(names, st.text(max_size=3), max_size=2),
+    resident=st.none() | st.dictionaries(names, st.integers(0, 9), max_size=2),
+)
+
+
+@given(nodes, st.datetimes(timezones=st.just(UTC)), st.booleans())
+def test_a_record_comes_back_as_it_was(reported: Node, at: datetime, expired: bool) -> None:  # noqa: FBT001  # drawn
+    overrides = Overrides(role="draining", max_ram_gb=0.5, labels={"a": "b"})
+    there = NodeRecord(reported, overrides, 3, 4, at, at, expired)
+    assert load_record(dump_record(there)) == there
+
+
+def test_records_of_other_versions_can_be_read() -> None:
+    text = dump_record(record("a", devices=(Device("cpu"),)))
+    newer = text.replace('"os":null', '"os":null,"colour":"red"').replace('"unified":false', '"unified":false,"x":1')
+    older = text.replace('"device_index":0,', "")
+    assert load_record(newer) == load_record(older) == load_record(text)
+    assert replace(load_record(text).reported, devices=()) == record("a").reported

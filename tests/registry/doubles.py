@@ -1,0 +1,95 @@
+"""The world outside of the registry, as far as a test wants to have it in hand: time, and a store that obeys."""
+
+from datetime import UTC, datetime, timedelta
+
+from app.ports import NodeRecord, Stored, StoreUnavailableError
+from app.registry import Registry, Rules
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FakeClock:
+    """Two clocks that move when told, together or apart."""
+
+    def __init__(self) -> None:
+        self.mono = 1_000.0
+        self.wall = START
+
+    def monotonic(self) -> float:
+        return self.mono
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def pass_s(self, seconds: float) -> None:
+        self.mono += seconds
+        self.wall += timedelta(seconds=seconds)
+
+    def step_wall_s(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+
+
+class MemoryJournal:
+    """A store in memory: what was noted is kept when somebody waits for it, or when flushed; a crash loses the rest."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, NodeRecord] = {}
+        self.noted: dict[str, NodeRecord | None] = {}
+        self.revision = 0
+        self.noted_revision = 0
+        self.ordinal = 0
+        self.failing = False
+        self.urgent_notes = 0
+
+    @property
+    def healthy(self) -> bool:
+        return not self.failing
+
+    def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
+        self.noted[node_id] = record
+        self.noted_revision = revision
+        self.urgent_notes += urgent
+
+    async def durable(self, revision: int) -> None:
+        if revision > self.revision:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.failing:
+            raise StoreUnavailableError
+        for node_id, record in self.noted.items():
+            if record is None:
+                self.kept.pop(node_id, None)
+            else:
+                self.kept[node_id] = record
+                self.ordinal = max(self.ordinal, record.ordinal)
+        self.noted = {}
+        self.revision = self.noted_revision
+
+    def crash(self) -> Stored:
+        self.noted = {}
+        self.noted_revision = self.revision
+        nodes = sorted(self.kept.values(), key=lambda record: record.ordinal)
+        return Stored(self.revision, self.ordinal, tuple(nodes))
+
+
+class World:
+    """A registry with its clock and journal."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.clock = FakeClock()
+        self.journal = MemoryJournal()
+        self.registry = Registry(self.rules, self.clock, self.journal, Stored(0, 0, ()))
+
+    def restart(self) -> None:
+        self.registry = Registry(self.rules, self.clock, self.journal, self.journal.crash())
+
+    def live(self, seconds: float, step_s: float = 1.0) -> None:
+        """Let time pass as a healthy server does, tick by tick."""
+        for _ in range(round(seconds / step_s)):
+            self.clock.pass_s(step_s)
+            self.registry.tick()
+
+    def state(self, node_id: str) -> str:
+        return self.registry.get(node_id).state

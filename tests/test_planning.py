@@ -1,0 +1,114 @@
+"""Who takes part in a plan, and what is kept of it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+
+from app import planning
+from app.placement.errors import NoNodesError
+from app.placement.plans import Idle
+from app.placement.reference import Policy
+from app.planning import Outcome, Plan, Planner, RecentPlans, Request, UnknownPlanError, UnsoundPlanError
+from app.ports import Fleet, Standing, State, UnknownNodeError
+from tests.placement.build import model, node
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class StandingFleet:
+    """A registry that stands still."""
+
+    def __init__(self, *standings: Standing) -> None:
+        self._standings = standings
+
+    def fleet(self) -> Fleet:
+        return Fleet(7, self._standings)
+
+
+def planner(**states: State) -> Planner:
+    numbers = count(1)
+    standings = [Standing(node(n, labels={"zone": n[0]}), state) for n, state in states.items()]
+    return Planner(StandingFleet(*standings), 0, lambda: NOW, lambda: f"plan-{next(numbers)}")
+
+
+def ask(nodes: Sequence[str] | None = None, policy: Policy = "ram_balanced", **more: object) -> Request:
+    return Request(model(4, 10), policy, nodes=None if nodes is None else tuple(nodes), **more)  # type: ignore[arg-type]  # as drawn
+
+
+def stages(outcome: Outcome) -> list[str]:
+    return [a.node.node_id for a in outcome.placement.assignments]
+
+
+def test_ready_and_suspect_nodes_take_part_in_order_and_suspects_are_warned_of() -> None:
+    plan = planner(b="ready", a="suspect", c="expired").prepare(ask())()
+    assert stages(plan) == ["b", "a"]
+    assert plan.placement.idle == ()
+    assert plan.placement.warnings == ("a: suspect, its beats are late",)
+    assert (plan.plan_id, plan.created_at, plan.revision) == ("plan-1", NOW, 7)
+
+
+def test_named_nodes_keep_the_request_s_order_and_an_expired_one_is_idle() -> None:
+    plan = planner(a="ready", b="ready", c="expired").prepare(ask(["b", "c", "a"]))()
+    assert stages(plan) == ["b", "a"]
+    assert plan.placement.idle == (Idle("c", "expired"),)
+
+
+def test_a_name_that_nobody_has_is_an_error() -> None:
+    with pytest.raises(UnknownNodeError, match="nobody, noone"):
+        planner(a="ready").prepare(ask(["a", "nobody", "noone"]))
+
+
+def test_labels_select_and_names_exclude() -> None:
+    use = planner(a1="ready", a2="ready", b1="ready")
+    assert stages(use.prepare(ask(selector=(("zone", "a"),)))()) == ["a1", "a2"]
+    assert stages(use.prepare(ask(exclude=frozenset({"a1"})))()) == ["a2", "b1"]
+
+
+def test_nobody_alive_is_no_nodes_with_reasons() -> None:
+    with pytest.raises(NoNodesError) as refused:
+        planner(a="expired").prepare(ask(["a"]))()
+    assert refused.value.excluded == {"a": "expired"}
+
+
+def test_a_simulation_is_no_more_than_its_placement() -> None:
+    use = planner()
+    simulate = use.prepare_simulation(ask(), [node("x"), node("y")])
+    assert stages(simulate()) == ["x", "y"]
+    assert not isinstance(simulate(), Plan)
+
+
+def test_an_unsound_plan_is_a_bug_and_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "violations", lambda *_, **__: ("planted",))
+    with pytest.raises(UnsoundPlanError, match="planted"):
+        planner(a="ready").prepare(ask())()
+
+
+def kept(number: int) -> tuple[RecentPlans, list[Plan]]:
+    use, recent = planner(a="ready"), RecentPlans()
+    plans = [use.prepare(ask())() for _ in range(number)]
+    for plan in plans:
+        recent.keep(plan)
+    return recent, plans
+
+
+def test_the_last_thousand_plans_are_kept() -> None:
+    recent, plans = kept(planning.RECENT_PLANS + 1)
+    assert recent.get(plans[-1].plan_id) is plans[-1]
+    with pytest.raises(UnknownPlanError, match="plan-1;"):
+        recent.get("plan-1")
+
+
+def test_fewer_are_kept_where_they_are_huge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "RECENT_STAGES", 2)
+    recent, plans = kept(3)
+    assert recent.page(None, 10) == ([plans[2], plans[1]], False)
+
+
+def test_plans_are_listed_newest_first_page_by_page() -> None:
+    recent, plans = kept(3)
+    page, more = recent.page(None, 2)
+    assert (page, more) == ([plans[2], plans[1]], True)
+    assert recent.page(page[-1].plan_id, 2) == ([plans[0]], False)
+    assert recent.page("forgotten", 2) == ([], False)

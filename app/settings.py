@@ -24,7 +24,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _three_beats_to_live(self) -> Self:
-        if self.ttl_s < MIN_TTL_INTERVALS * self.heartbeat_interval_s:
+        if self.ttl_s < MIN_TTL_INTERVALS * self.heartbeat_interval_s * (1 - 1e-9):  # 1.2 is thrice 0.4
             message = (
                 f"CLEAVE_TTL_S={self.ttl_s:g} is less than {MIN_TTL_INTERVALS} x "
                 f"CLEAVE_HEARTBEAT_INTERVAL_S={self.heartbeat_interval_s:g}: one lost beat would end a node"
@@ -43,7 +43,9 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         faults = [
-            f"CLEAVE_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}" if fault["loc"] else fault["msg"]
+            f"CLEAVE_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+            if fault["loc"]
+            else fault["msg"].removeprefix("Value error, ")
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise SettingsError("these settings can't work:\n  " + "\n  ".join(faults)) from None

@@ -82,6 +82,8 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
                 text=True,
             )
         assert process.stdout is not None
+        server = Server("", process, "")
+        started.append(server)
         greeting = ""
         while "/plan" not in greeting:
             line = process.stdout.readline()
@@ -90,8 +92,7 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
         greeting += process.stdout.readline()
         found = re.search(r"http://\S+?:\d+", greeting)
         assert found is not None
-        server = Server(found[0], process, greeting)
-        started.append(server)
+        server.url, server.greeting = found[0], greeting
         return server
 
     yield start

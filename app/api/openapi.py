@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.placement.units import INT_MAX
 from app.schemas.parsing import components
 
 
@@ -31,7 +32,22 @@ def install(app: FastAPI, *models: type) -> None:
                 servers=app.servers,
             )
             schema["components"]["schemas"] = {**components(*models), **schema["components"]["schemas"]}
+            _bound_integers(schema)
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _bound_integers(value: Any) -> None:
+    """Say of every integer what holds for all of them: it is within 64 bits, signed."""
+    if isinstance(value, dict):
+        if value.get("type") == "integer":
+            value.setdefault("format", "int64")
+            value.setdefault("minimum", -INT_MAX - 1)
+            value.setdefault("maximum", INT_MAX)
+        for part in value.values():
+            _bound_integers(part)
+    elif isinstance(value, list):
+        for part in value:
+            _bound_integers(part)

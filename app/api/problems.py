@@ -277,8 +277,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 def responses(*errors: type[CleaveError]) -> dict[int | str, dict[str, Any]]:
     """OpenAPI's responses for what an operation can refuse."""
     found: dict[int | str, dict[str, Any]] = {}
-    for error in errors:
-        kind = KINDS[error]
+    for kind in (*[KINDS[error] for error in errors], BUG):
         model = InvalidRequestOut if kind.name == "invalid-request" else ProblemOut
         entry = found.setdefault(kind.status, {"description": kind.title, "content": {CONTENT_TYPE: {}}})
         entry["content"][CONTENT_TYPE]["schema"] = {"$ref": f"#/components/schemas/{model.__name__}"}

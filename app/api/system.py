@@ -20,7 +20,7 @@ from app.schemas.system import LiveOut, ProblemNamePath, ProblemPageOut, ReadyOu
 router = APIRouter(tags=["system"])
 
 
-@router.get("/livez", response_model=LiveOut)
+@router.get("/livez", response_model=LiveOut, responses=problems.responses())
 async def livez(request: Request) -> Response:
     """Answer as long as the process can."""
     body = LiveOut(status="ok")
@@ -39,7 +39,7 @@ async def readyz(request: Request, query: Annotated[ReadyQuery, Query()]) -> Res
     return answer(request, body, lambda: status_text(body))
 
 
-@router.get("/version", response_model=VersionOut)
+@router.get("/version", response_model=VersionOut, responses=problems.responses())
 async def version(request: Request) -> Response:
     """Say what is running."""
     body = VersionOut(name="cleave", version=__version__, python=platform.python_version())

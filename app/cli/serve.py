@@ -4,6 +4,8 @@ import ipaddress
 import resource
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -75,6 +77,13 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, greeting: str) -> None:
         super().__init__(config)
         self._greeting = greeting
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Being told to stop and stopping is success; uvicorn would die of the signal in the end."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

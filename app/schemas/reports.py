@@ -133,7 +133,7 @@ class ReportIn(Liberal):
     """
 
     addr: Annotated[Addr, AfterValidator(_reachable)]
-    ram_total: Annotated[int, Field(gt=0, le=INT_MAX)]
+    ram_total: Annotated[int, Field(ge=1, le=INT_MAX)]
     ram_avail: Bytes
     node_id: NodeId | None = None
     host_id: Text | None = None

@@ -1,0 +1,230 @@
+"""The command line: in this process where arguments matter, as a process of its own where the server does."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import logs, main, serve
+from app.cli.commands import app
+from app.client import Client, ProblemError, UnreachableError
+from app.settings import Settings, SettingsError, read_settings
+from tests.api.requests import ask, report
+from tests.conftest import ROOT, Server, StartServer
+
+
+def cleave(*words: str, stdin: str = "", **env: str) -> Result:
+    """The command in this process."""
+    return CliRunner().invoke(app, [*words], input=stdin, env=env)
+
+
+def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process that ends by itself."""
+    command = [sys.executable, "-m", "app.cli", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> Server:
+    return start_server()
+
+
+def test_another_address_than_loopback_is_refused_with_the_reason(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    refused = process("serve", "--host", "0.0.0.0", "--port", "0", CLEAVE_DATABASE_URL=url)  # noqa: S104  # the point
+    assert refused.returncode == 1
+    assert "--insecure" in refused.stderr
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_an_insecure_server_listens_where_it_was_told(start_server: StartServer) -> None:
+    assert "http://0.0.0.0:" in start_server("--host", "0.0.0.0", "--insecure").greeting  # noqa: S104  # the point
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.1", False),
+        ("x.example", False),
+    ],
+)
+def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:  # noqa: FBT001  # drawn
+    assert serve._is_loopback(host) == loopback  # noqa: SLF001  # small and decisive
+
+
+def test_settings_that_cannot_work_are_named(tmp_path: Path) -> None:
+    refused = process("serve", CLEAVE_TTL_S="20", CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
+    assert refused.returncode == 1
+    assert "CLEAVE_TTL_S=20 is less than 3 x CLEAVE_HEARTBEAT_INTERVAL_S=10" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    refused = process("serve", CLEAVE_MAX_NODES="many")
+    assert "CLEAVE_MAX_NODES" in refused.stderr
+
+
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEAVE_MAX_NODES", "7")
+    assert read_settings().max_nodes == 7
+    monkeypatch.setenv("CLEAVE_DEFAULT_POLICY", "magic")
+    with pytest.raises(SettingsError, match="CLEAVE_DEFAULT_POLICY"):
+        read_settings()
+
+
+def test_a_busy_port_and_a_busy_store_are_said_in_a_line(server: Server, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    busy = process("serve", "--port", port, CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/other.db")
+    assert (busy.returncode, "try another --port" in busy.stderr) == (1, True)
+    twice = process("serve", "--port", "0", CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/cleave.db")
+    assert (twice.returncode, "another server uses" in twice.stderr) == (1, True)
+    assert "Traceback" not in busy.stderr + twice.stderr
+
+
+def test_what_the_greeting_says_to_try_works_as_printed(server: Server) -> None:
+    lines = server.greeting.partition("Try:\n")[2].strip()
+    for command in lines.split("\n\n"):
+        done = subprocess.run(["bash", "-c", command.strip()], capture_output=True, text=True, check=True)
+        assert "10.0.0.5:9100" in done.stdout
+    assert "0:32" in done.stdout
+
+
+def test_a_terminated_server_ends_at_once_and_in_peace(server: Server) -> None:
+    idle = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])))
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(6) == 0
+    idle.close()
+
+
+def test_logs_are_json_lines_when_no_terminal_reads_them(start_server: StartServer, tmp_path: Path) -> None:
+    start_server()
+    lines = [json.loads(line) for line in (tmp_path / "server.log").read_text().splitlines()]
+    assert lines[0]["event"] == "started"
+    assert lines[0]["level"] == "info"
+    assert lines[0]["logger"] == "cleave"
+
+
+def test_logs_may_be_text(start_server: StartServer, tmp_path: Path) -> None:
+    start_server(LOG_FORMAT="text")
+    assert "started" in (tmp_path / "server.log").read_text()
+    assert not (tmp_path / "server.log").read_text().startswith("{")
+
+
+def test_nodes_are_listed(server: Server) -> None:
+    with Client(server.url) as client:
+        for name in ("a", "b"):
+            assert client.register(report(name, labels={"zone": name})).state == "ready"
+    listed = cleave("nodes", "--url", server.url)
+    assert listed.stdout.startswith("NODE")
+    assert "a:9100" in listed.stdout
+    as_json = cleave("nodes", "--json", "--label", "zone=b", CLEAVE_URL=server.url)
+    assert [n["node_id"] for n in json.loads(as_json.stdout)] == ["b"]
+
+
+def test_a_model_is_planned_from_figures_a_file_or_standard_input(server: Server, tmp_path: Path) -> None:
+    with Client(server.url) as client:
+        client.register(report("a"))
+        client.register(report("b"))
+    model = ask()["model"]
+    (tmp_path / "model.json").write_text(json.dumps(model))
+    figures = ["--layers", "10", "--layer-bytes", str(2**30), "--reserve-gb", "0", "--nodes", "b,a"]
+    by_figures = cleave("plan", "--url", server.url, *figures)
+    assert "0:5" in by_figures.stdout
+    by_file = cleave("plan", "--url", server.url, "--model", str(tmp_path / "model.json"), "--json")
+    assert len(json.loads(by_file.stdout)["assignments"]) == 2
+    by_stdin = cleave("plan", "--url", server.url, "--model", "-", "--policy", "throughput", stdin=json.dumps(model))
+    assert "policy throughput" in by_stdin.stdout
+    simulated = cleave("simulate", "-", "--url", server.url, stdin=json.dumps(ask(nodes=[report("x")])))
+    assert "(simulated)" in simulated.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--layers", "10"), ("--model", "x", "--layers", "1", "--layer-bytes", "1")])
+def test_a_model_is_given_in_one_way(words: tuple[str, ...]) -> None:
+    assert cleave("plan", *words).exit_code == 2
+
+
+def test_refusals_are_said_on_stderr_with_exit_code_1(server: Server, tmp_path: Path) -> None:
+    refused = cleave("plan", "--url", server.url, "--layers", "1", "--layer-bytes", "1")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("409 There is no node to plan on")
+    (tmp_path / "broken").write_text("{")
+    for words, said in (
+        (("simulate", str(tmp_path / "broken")), "is not JSON"),
+        (("simulate", str(tmp_path / "missing")), "can't read"),
+        (("nodes", "--url", "http://127.0.0.1:9"), "start one with: cleave serve"),
+        (("nodes", "--url", "nonsense"), "no server answers"),
+    ):
+        result = cleave(*words)
+        assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+
+
+def test_the_client_raises_problems_with_their_figures(server: Server) -> None:
+    with Client(server.url) as client:
+        client.register(report("a", gib=5))
+        assert client.plan(ask(model=ask()["model"] | {"n_layers": 5})).assignments[0].node_id == "a"
+        assert client.simulate(ask(nodes=[report("x")])).plan_id is None
+        assert [n.node_id for n in client.nodes(state="ready")] == ["a"]
+        with pytest.raises(ProblemError) as refused:
+            client.plan(ask())
+        assert (refused.value.status, refused.value.document["capacity_layers"]) == (409, 5)
+    with pytest.raises(UnreachableError), Client("http://127.0.0.1:9") as nobody:
+        nobody.register(report("a"))
+
+
+def test_the_client_pages_through_all_nodes(server: Server) -> None:
+    with Client(server.url) as client:
+        for number in range(5):
+            client.register(report(f"n{number}"))
+        assert [n.node_id for n in client.nodes(limit="2")] == [f"n{i}" for i in range(5)]
+
+
+def test_the_demo_shows_every_policy_and_cleans_up() -> None:
+    shown = cleave("demo")
+    assert shown.exit_code == 0, shown.stderr
+    for word in ("gpu-box", "ram_balanced", "throughput", "manual", "0:10", "is stopped"):
+        assert word in shown.stdout
+    assert "OVER BUDGET" not in shown.stdout
+
+
+def test_the_openapi_document_is_printed() -> None:
+    golden = json.loads((ROOT / "openapi/openapi.json").read_text())
+    assert json.loads(cleave("openapi").stdout) == golden
+
+
+def test_main_is_the_console_entry(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["cleave", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "serve" in capsys.readouterr().out
+
+
+def test_a_traceback_that_was_logged_is_not_logged_again(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", list(root.handlers))
+    logs.configure("json")
+    logging.getLogger("uvicorn.error").error("Exception in ASGI application\n")
+    logging.getLogger("uvicorn.error").error("something else")
+    logging.getLogger("x").error("failed", exc_info=ValueError("planted"))
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["event"] for line in said] == ["something else", "failed"]
+    assert "ValueError: planted" in said[1]["exception"]
+
+
+def test_defaults_are_the_contract_s() -> None:
+    defaults = Settings(_env_file=None)
+    assert defaults.database_url == "sqlite:///cleave.db"
+    assert (defaults.heartbeat_interval_s, defaults.ttl_s, defaults.retention_s) == (10, 30, 86_400)
+    assert (defaults.default_reserve_bytes, defaults.max_nodes) == (6_000_000_000, 10_000)
+    assert defaults.default_policy == "ram_balanced"

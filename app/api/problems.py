@@ -288,8 +288,9 @@ def responses(*errors: type[CleaveError]) -> dict[int | str, dict[str, Any]]:
 
 def _methods(routes: Iterable[BaseRoute], request: Request) -> set[str]:
     """What the path takes, over all of its routes; the framework names only the first one's."""
-    fitting = (r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in fitting for method in route.methods or ()}
+    fitting = [r for r in routes if isinstance(r, Route) and r.matches(request.scope)[0] is not Match.NONE]
+    literal = [r for r in fitting if r.path == request.scope["path"]]
+    return {method for route in literal or fitting for method in route.methods or ()}
 
 
 def _head(kind: Kind, detail: str) -> dict[str, Any]:

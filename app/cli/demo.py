@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.cli.serve import RefusalError
+from app.cli.errors import RefusalError
 from app.client import Client
 
 GIB = 2**30

@@ -11,6 +11,7 @@ import uvicorn
 
 from app.api.protocol import DeadlineProtocol
 from app.cli import logs
+from app.cli.errors import RefusalError
 from app.db import StoreError, open_sqlite
 from app.main import create_app
 from app.settings import Settings, SettingsError, read_settings
@@ -30,10 +31,6 @@ Cleave listens on {url}, its state is in {database}. Try:
     "model": {{"n_layers": 32, "per_layer_bytes": 436224000, "embed_bytes": 1050673152, "head_bytes": 1050681344}}}}'
 
 """
-
-
-class RefusalError(Exception):
-    """The command can't be carried out; the message is for who typed it."""
 
 
 def serve_forever(host: str, port: int, *, insecure: bool) -> None:

@@ -1,8 +1,8 @@
 """The kinds of fields that requests and reports are made of, with their bounds."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from app.placement.nodes import KNOWN_DEVICES
 from app.placement.units import INT_MAX
@@ -10,6 +10,8 @@ from app.placement.units import INT_MAX
 REPORT_MAX_BYTES = 64 * 1024
 PLAN_MAX_BYTES = 1024 * 1024
 SIMULATION_MAX_BYTES = 4 * 1024 * 1024
+
+MAX_EXACT_FLOAT = 2**53
 
 MAX_NODES = 10_000
 MAX_BATCH = 1_000
@@ -31,6 +33,15 @@ def _not_a_dot_segment(name: str) -> str:
     return name
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 4e9 is an integer, as long as a float holds it exactly."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT_FLOAT:
+        return int(value)
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
 NodeId = Annotated[
     str, StringConstraints(min_length=1, max_length=255, pattern=NAME), AfterValidator(_not_a_dot_segment)
 ]
@@ -40,8 +51,8 @@ Path = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=PLAIN)]
 Labels = Annotated[dict[LabelKey, Text], Field(max_length=MAX_LABELS)]
 
-Bytes = Annotated[int, Field(ge=0, le=INT_MAX)]
-Count = Annotated[int, Field(ge=0, le=INT_MAX)]
+Bytes = Annotated[Whole, Field(ge=0, le=INT_MAX)]
+Count = Annotated[Whole, Field(ge=0, le=INT_MAX)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 Gigabytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -120,4 +120,17 @@ def components(*models: type[BaseModel]) -> dict[str, Any]:
     pairs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in models]
     _, found = models_json_schema(pairs, ref_template="#/components/schemas/{model}")
     defs: dict[str, Any] = found["$defs"]
+    _close(defs)
     return defs
+
+
+def _close(schema: Any) -> None:
+    """Where keys have a pattern, no others are allowed; pydantic enforces that but doesn't write it down."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema["additionalProperties"] = False
+        for part in schema.values():
+            _close(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _close(part)

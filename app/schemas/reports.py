@@ -26,6 +26,7 @@ from app.schemas.fields import (
     Path,
     Rate,
     Text,
+    Whole,
 )
 from app.schemas.parsing import Fault, Liberal, Strict, faults
 
@@ -102,7 +103,7 @@ class ConfigIn(Liberal):
     ckpt_dir: Path | None = None
     precision: Text | None = None
     kv_cache: Text | None = None
-    rng_seed: Annotated[int, Field(ge=-INT_MAX - 1, le=INT_MAX)] | None = None
+    rng_seed: Annotated[Whole, Field(ge=-INT_MAX - 1, le=INT_MAX)] | None = None
     gpu_memory: Literal["auto", "host", "resident", "dedicated", "pooled"] = "auto"
     gpu_fraction: Fraction | None = None
     role: Literal["active", "standby", "draining"] = "active"
@@ -133,11 +134,11 @@ class ReportIn(Liberal):
     """
 
     addr: Annotated[Addr, AfterValidator(_reachable)]
-    ram_total: Annotated[int, Field(ge=1, le=INT_MAX)]
+    ram_total: Annotated[Whole, Field(ge=1, le=INT_MAX)]
     ram_avail: Bytes
     node_id: NodeId | None = None
     host_id: Text | None = None
-    device_index: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    device_index: Annotated[Whole, Field(ge=0, le=65_535)] | None = None
     instance_id: Text | None = None
     boot_id: Text | None = None
     os: Text | None = None

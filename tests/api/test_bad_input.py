@@ -67,7 +67,8 @@ REPORT_FAULTS = [
     ("ram_total", raw(ram_total="0")),
     ("ram_total", raw(ram_total="-1")),
     ("ram_total", raw(ram_total="1.5")),
-    ("ram_total", raw(ram_total="1e3")),
+    ("ram_total", raw(ram_total="1e17")),
+    ("ram_total", raw(ram_total="1e-3")),
     ("ram_total", raw(ram_total="18446744073709551616")),
     ("ram_total", raw(ram_total=HUGE)),
     ("ram_avail", raw(ram_avail="null")),
@@ -235,3 +236,10 @@ async def test_a_path_or_a_method_that_is_not_there_is_a_problem_too(api: httpx.
     assert (await api.put("/nodes/register")).status_code == 405
     odd = await api.get("/nodes/%00")
     assert (odd.status_code, odd.json()["errors"][0]["pointer"]) == (422, "/path/node_id")
+
+
+async def test_a_whole_number_may_be_written_as_a_float_that_holds_it_exactly(api: httpx.AsyncClient) -> None:
+    answer = await api.post("/nodes/register", content=raw(ram_total="4e9", ram_avail="3.0"), headers=JSON)
+    assert answer.status_code == 201
+    node = (await api.get("/nodes/n9:1")).json()
+    assert (node["ram_total"], node["ram_avail"]) == (4_000_000_000, 3)

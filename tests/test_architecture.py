@@ -1,0 +1,59 @@
+"""Each import contract holds, and is seen to break once on a planted import."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+PLANTED = {
+    "Layers": ("app/registry/liveness.py", "import app.planning"),
+    "Placement is pure": ("app/placement/cost.py", "import time"),
+    "Settings are read at the edge": ("app/api/deps.py", "import app.settings"),
+    "One module knows httpx": ("app/cli/commands.py", "import httpx"),
+    "The database is spoken to in db": ("app/main.py", "import sqlalchemy"),
+    "Pydantic lives in schemas and settings": ("app/client.py", "import pydantic"),
+}
+
+
+def lint(folder: Path) -> str:
+    """What import-linter says of the package in ``folder``."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "app", tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_every_contract_holds(copy: Path) -> None:
+    said = lint(copy)
+    for contract in PLANTED:
+        assert f"{contract} KEPT" in said, said
+
+
+@pytest.mark.parametrize("contract", PLANTED)
+def test_a_planted_import_breaks_its_contract(copy: Path, contract: str) -> None:
+    file, line = PLANTED[contract]
+    (copy / file).write_text(f"{line}\n{(copy / file).read_text()}")
+    assert f"{contract} BROKEN" in lint(copy)
+
+
+def test_a_module_outside_of_the_layers_breaks_them(copy: Path) -> None:
+    (copy / "app/helpers.py").write_text('"""Planted."""\n')
+    assert "Layers BROKEN" in (said := lint(copy)) or "exhaustive" in said
+
+
+def test_placement_reaches_for_no_clock_chance_or_world_through_builtins() -> None:
+    for file in (ROOT / "app/placement").rglob("*.py"):
+        text = file.read_text()
+        assert "open(" not in text, file
+        assert "print(" not in text, file
+        assert "__import__" not in text, file

@@ -146,7 +146,7 @@ class Planner:
         return work
 
     def _place(self, request: Request, candidates: Sequence[Standing]) -> Placement:
-        """Plan on those candidates that are alive; the rest is idle."""
+        """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
         gone = tuple(Idle(s.node.node_id, s.state) for s in candidates if s.state == "expired")
         alive = tuple(s.node for s in candidates if s.state != "expired")
         reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
@@ -157,14 +157,14 @@ class Planner:
         if found:
             raise UnsoundPlanError("; ".join(found))
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")
-        return Placement(placed.model, placed.assignments, placed.idle + gone, placed.warnings + suspects)
+        idle = placed.idle if request.nodes is None else placed.idle + gone
+        return Placement(placed.model, placed.assignments, idle, placed.warnings + suspects)
 
 
 def _candidates(request: Request, standings: Sequence[Standing]) -> list[Standing]:
-    """Who may take part: the named ones, also where expired, else everybody who isn't; in pipeline order."""
-    if request.nodes is None:
-        chosen = [s for s in standings if s.state != "expired"]
-    else:
+    """Whom the request admits, expired or not, in pipeline order. Raises UnknownNodeError."""
+    chosen = list(standings)
+    if request.nodes is not None:
         known = {s.node.node_id: s for s in standings}
         if unknown := tuple(n for n in request.nodes if n not in known):
             raise UnknownNodeError(unknown)

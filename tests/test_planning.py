@@ -66,9 +66,10 @@ def test_labels_select_and_names_exclude() -> None:
     assert stages(use.prepare(ask(exclude=frozenset({"a1"})))()) == ["a2", "b1"]
 
 
-def test_nobody_alive_is_no_nodes_with_reasons() -> None:
+@pytest.mark.parametrize("named", [None, ["a"]])
+def test_nobody_alive_is_no_nodes_with_reasons(named: list[str] | None) -> None:
     with pytest.raises(NoNodesError) as refused:
-        planner(a="expired").prepare(ask(["a"]))()
+        planner(a="expired").prepare(ask(named))()
     assert refused.value.excluded == {"a": "expired"}
 
 

@@ -40,7 +40,8 @@ def _whole(value: Any) -> Any:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+WHOLE = BeforeValidator(_whole)
+"""Stands behind an integer's bounds, so that these go into the schema."""
 
 NodeId = Annotated[
     str, StringConstraints(min_length=1, max_length=255, pattern=NAME), AfterValidator(_not_a_dot_segment)
@@ -51,8 +52,8 @@ Path = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=PLAIN)]
 Labels = Annotated[dict[LabelKey, Text], Field(max_length=MAX_LABELS)]
 
-Bytes = Annotated[Whole, Field(ge=0, le=INT_MAX)]
-Count = Annotated[Whole, Field(ge=0, le=INT_MAX)]
+Bytes = Annotated[int, Field(ge=0, le=INT_MAX), WHOLE]
+Count = Annotated[int, Field(ge=0, le=INT_MAX), WHOLE]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flops = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 Gigabytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]

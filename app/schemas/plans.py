@@ -12,7 +12,7 @@ from app.placement.plans import Assignment, Placement
 from app.placement.reference import Policy
 from app.placement.units import INT_MAX, gigabytes
 from app.planning import Outcome, Plan, Request
-from app.schemas.fields import MAX_NODES, Bytes, Flops, Gigabytes, Labels, NodeId, Text, Whole
+from app.schemas.fields import MAX_NODES, WHOLE, Bytes, Flops, Gigabytes, Labels, NodeId, Text
 from app.schemas.parsing import Out, Strict
 from app.schemas.reports import ReportIn
 
@@ -23,7 +23,7 @@ class ModelIn(Strict):
     Layers, embedding and head together stay within 2^63-1 bytes.
     """
 
-    n_layers: Annotated[Whole, Field(ge=1, le=10_000)]
+    n_layers: Annotated[int, Field(ge=1, le=10_000), WHOLE]
     per_layer_bytes: Bytes
     embed_bytes: Bytes
     head_bytes: Bytes

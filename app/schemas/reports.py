@@ -16,6 +16,7 @@ from app.schemas.fields import (
     LAYERS,
     MAX_BATCH,
     MAX_DEVICES,
+    WHOLE,
     Addr,
     Bytes,
     Count,
@@ -26,7 +27,6 @@ from app.schemas.fields import (
     Path,
     Rate,
     Text,
-    Whole,
 )
 from app.schemas.parsing import Fault, Liberal, Strict, faults
 
@@ -103,7 +103,7 @@ class ConfigIn(Liberal):
     ckpt_dir: Path | None = None
     precision: Text | None = None
     kv_cache: Text | None = None
-    rng_seed: Annotated[Whole, Field(ge=-INT_MAX - 1, le=INT_MAX)] | None = None
+    rng_seed: Annotated[int, Field(ge=-INT_MAX - 1, le=INT_MAX), WHOLE] | None = None
     gpu_memory: Literal["auto", "host", "resident", "dedicated", "pooled"] = "auto"
     gpu_fraction: Fraction | None = None
     role: Literal["active", "standby", "draining"] = "active"
@@ -134,11 +134,11 @@ class ReportIn(Liberal):
     """
 
     addr: Annotated[Addr, AfterValidator(_reachable)]
-    ram_total: Annotated[Whole, Field(ge=1, le=INT_MAX)]
+    ram_total: Annotated[int, Field(ge=1, le=INT_MAX), WHOLE]
     ram_avail: Bytes
     node_id: NodeId | None = None
     host_id: Text | None = None
-    device_index: Annotated[Whole, Field(ge=0, le=65_535)] | None = None
+    device_index: Annotated[int, Field(ge=0, le=65_535), WHOLE] | None = None
     instance_id: Text | None = None
     boot_id: Text | None = None
     os: Text | None = None
@@ -177,8 +177,9 @@ class ReportIn(Liberal):
     def _oddities(self) -> Iterator[str]:
         if self.ram_avail > self.ram_total:
             yield "ram_avail is above ram_total and counts as ram_total"
-        if self.ram_total < SUSPICIOUSLY_SMALL_BYTES:
-            yield "ram_total is under 64 MiB; are these MiB? Report bytes"
+        small = [name for name in ("ram_total", "ram_avail") if getattr(self, name) < SUSPICIOUSLY_SMALL_BYTES]
+        if small:
+            yield f"{' and '.join(small)} under 64 MiB; are these MiB? Report bytes"
         if _is_link_local(self.addr):
             yield "addr is link-local; others can reach it on the same link only"
         for device in self.devices or ():

@@ -12,7 +12,7 @@ import uvicorn
 
 from app.api.protocol import DeadlineProtocol
 
-HEAD_S, BODY_S = 0.4, 0.8
+HEAD_S, BODY_S = 0.5, 1.5
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -194,13 +194,22 @@ def test_an_offer_to_upgrade_is_answered_in_http_1(port: int) -> None:
         assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does, for ten seconds at most."""
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
 def test_more_connections_than_the_limit_get_a_problem_and_the_time_to_come_back() -> None:
-    with serving(limit_concurrency=2) as (port, _), connect(port) as one, connect(port) as two, connect(port) as three:
+    with serving(limit_concurrency=2) as (port, server), connect(port) as one, connect(port) as two:
         for connection in (one, two):
             connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
-        time.sleep(0.1)
-        three.sendall(GET)
-        answer = read_all(three)
+        until(lambda: len(server.server_state.tasks) == 2)
+        with connect(port) as three:
+            three.sendall(GET)
+            answer = read_all(three)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 1\r\n" in answer
     assert b'"/problems/overloaded"' in answer
@@ -209,6 +218,6 @@ def test_more_connections_than_the_limit_get_a_problem_and_the_time_to_come_back
 def test_a_stalled_client_does_not_hold_a_shutdown() -> None:
     with serving(timeout_graceful_shutdown=5) as (port, server), connect(port) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
-        time.sleep(0.1)
+        until(lambda: len(server.server_state.tasks) == 1)
         server.should_exit = True
         assert took_s(lambda: read_all(connection)) < 4 * BODY_S

@@ -2,17 +2,23 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from app.placement.budgets import Reserve
 from app.placement.check import violations
 from app.placement.cost import ModelCost
-from app.placement.errors import CleaveError, NoNodesError
+from app.placement.engines import PLAIN, Engine
+from app.placement.errors import CleaveError, DoesNotFitError, NoNodesError
+from app.placement.explain import NodeFacts, explain
 from app.placement.nodes import Node
-from app.placement.planner import Task, place
+from app.placement.objective import Objective
+from app.placement.planner import place
 from app.placement.plans import Idle, Placement
+from app.placement.precision import at_precision
 from app.placement.reference import Policy
+from app.placement.suggest import suggestions
+from app.placement.task import Task
 from app.ports import FleetView, Standing, UnknownNodeError
 
 RECENT_PLANS = 1_000
@@ -51,14 +57,24 @@ class Request:
     selector: tuple[tuple[str, str], ...] = ()
     exclude: frozenset[str] = frozenset()
     allow_over_budget: bool = False
+    engine: Engine = PLAIN
+    objective: Objective = Objective()
+    precision_ladder: tuple[str, ...] = ()
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A placement and the policy that made it; a simulation is no more than that."""
+    """A placement and the policy that made it; a simulation is no more than that.
+
+    ``precision`` is the one of the ladder that the layers were scaled to, None where the model fits as it is; ``facts``
+    are there where the request wanted them explained.
+    """
 
     policy: Policy
     placement: Placement
+    precision: str | None
+    facts: tuple[NodeFacts, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +147,8 @@ class Planner:
         plan_id, created_at = self._new_id(), self._now()
 
         def work() -> Plan:
-            placement = self._place(request, candidates)
-            return Plan(request.policy, placement, plan_id, created_at, fleet.revision)
+            made = self._make(request, candidates)
+            return Plan(made.policy, made.placement, made.precision, made.facts, plan_id, created_at, fleet.revision)
 
         return work
 
@@ -140,25 +156,44 @@ class Planner:
         """The same for nodes that the request brings along; equal requests give equal plans."""
         candidates = [Standing(node, "ready") for node in nodes]
 
-        def work() -> Outcome:
-            return Outcome(request.policy, self._place(request, candidates))
+        return lambda: self._make(request, candidates)
 
-        return work
-
-    def _place(self, request: Request, candidates: Sequence[Standing]) -> Placement:
+    def _make(self, request: Request, candidates: Sequence[Standing]) -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
         gone = tuple(Idle(s.node.node_id, s.state) for s in candidates if s.state == "expired")
         alive = tuple(s.node for s in candidates if s.state != "expired")
-        reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
         if not alive:
             raise NoNodesError(excluded={i.node_id: i.reason for i in gone})
-        placed = place(Task(request.model, alive, request.policy, reserve, request.allow_over_budget))
+        reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
+        task = Task(
+            request.model, alive, request.policy, reserve, request.allow_over_budget, request.engine, request.objective
+        )
+        placed, precision = _down_the_ladder(task, request.precision_ladder)
         found = violations(placed, allow_over_budget=request.allow_over_budget)
         if found:
             raise UnsoundPlanError("; ".join(found))
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")
+        facts = explain(placed, alive) if request.explain else None
         idle = placed.idle if request.nodes is None else placed.idle + gone
-        return Placement(placed.model, placed.assignments, idle, placed.warnings + suspects)
+        placed = replace(placed, idle=idle, warnings=placed.warnings + suspects)
+        return Outcome(request.policy, placed, precision, facts)
+
+
+def _down_the_ladder(task: Task, ladder: tuple[str, ...]) -> tuple[Placement, str | None]:
+    """The placement of the model as it is, or at the first precision of the ladder that fits.
+
+    Raises DoesNotFitError of the model as it is, with suggestions.
+    """
+    try:
+        return place(task), None
+    except DoesNotFitError as refusal:
+        for precision in ladder:
+            try:
+                return place(replace(task, model=at_precision(task.model, precision))), precision
+            except DoesNotFitError:
+                continue
+        refusal.suggestions = suggestions(task)
+        raise
 
 
 def _candidates(request: Request, standings: Sequence[Standing]) -> list[Standing]:

@@ -18,7 +18,7 @@ class Settings(BaseSettings):
     ttl_s: float = Field(30.0, gt=0, le=604_800, allow_inf_nan=False)
     retention_s: float = Field(86_400.0, ge=0, le=31_536_000, allow_inf_nan=False)
     default_reserve_bytes: int = Field(6_000_000_000, ge=0, le=2**63 - 1)
-    default_policy: Literal["ram_balanced", "throughput", "manual"] = "ram_balanced"
+    default_policy: Literal["auto", "ram_balanced", "throughput", "manual"] = "ram_balanced"
     max_nodes: int = Field(10_000, ge=1, le=100_000)
     log_format: Literal["auto", "json", "text"] = "auto"
 

@@ -18,7 +18,8 @@ from timeit import repeat
 from app.placement.budgets import Reserve
 from app.placement.cost import ModelCost
 from app.placement.nodes import Node, NodeConfig
-from app.placement.planner import Task, place
+from app.placement.planner import place
+from app.placement.task import Task
 from benchmarks.load import request_bytes, run
 
 CONNECTIONS = 32

@@ -68,7 +68,9 @@ def plan_text(plan: PlanOut) -> str:
     model = plan.model
     text = f"plan {plan.plan_id or '(simulated)'}  policy {plan.policy}"
     text += "" if plan.revision is None else f"  revision {plan.revision}"
-    text += f"\nmodel {model.name or '(unnamed)'}: {model.n_layers} layers, {gib(model.total_bytes)}\n\n"
+    text += f"\nmodel {model.name or '(unnamed)'}: {model.n_layers} layers, {gib(model.total_bytes)}"
+    text += f", layers estimated at {plan.summary.precision}" if plan.summary.precision else ""
+    text += f"\n{_aim(plan)}\n\n" if plan.policy == "auto" else "\n\n"
     rows = [
         (
             at,
@@ -86,7 +88,22 @@ def plan_text(plan: PlanOut) -> str:
     text += table(("STAGE", "NODE", "ADDR", "DEVICE", "LAYERS", "COUNT", "NEEDS", "BUDGET", ""), rows)
     if plan.idle:
         text += "\n" + table(("IDLE", "WHY"), ((i.node_id, i.reason) for i in plan.idle))
+    if plan.explain:
+        rows = ((f.node_id, gib(f.budget_bytes), f.limit, f.layer_cap, gib(f.headroom_bytes)) for f in plan.explain)
+        text += "\n" + table(("NODE", "BUDGET", "LIMIT", "LAYERS FIT", "HEADROOM"), rows)
     return text + _warnings(plan.warnings)
+
+
+def _aim(plan: PlanOut) -> str:
+    """What was made small, how small it is, and what is proven of it."""
+    summary, aim = plan.summary, plan.objective.optimize
+    unit = "" if aim == "memory" else " s"
+    proof = "optimal" if summary.optimal else f"not proven; no plan is below {summary.lower_bound or 0:.6g}{unit}"
+    context = "" if summary.max_context is None else f", fits up to a context of {summary.max_context}"
+    return (
+        f"{aim} {summary.objective_value:.6g}{unit} ({proof}), bottleneck {summary.bottleneck_node}, "
+        f"context {plan.objective.context} x {plan.objective.sequences}{context}"
+    )
 
 
 def plans_text(page: PlansOut) -> str:
@@ -118,7 +135,7 @@ def problem_text(problem: Mapping[str, Any]) -> str:
     text = f"{problem['status']} {problem['title']}\n{problem['detail']}\n"
     scalars = {k: v for k, v in problem.items() if k not in _STANDARD and isinstance(v, (int, float, str))}
     text += "".join(f"{name}: {value}\n" for name, value in scalars.items())
-    for name in ("errors", "nodes"):
+    for name in ("errors", "nodes", "suggestions"):
         rows = problem.get(name) or []
         if rows and isinstance(rows[0], Mapping):
             text += "\n" + table([key.upper() for key in rows[0]], (list(row.values()) for row in rows))

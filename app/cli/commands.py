@@ -69,7 +69,10 @@ def plan(
     layer_bytes: Annotated[int | None, typer.Option(help="Bytes of a layer.")] = None,
     embed_bytes: Annotated[int, typer.Option(help="Bytes of the embedding.")] = 0,
     head_bytes: Annotated[int, typer.Option(help="Bytes of the head.")] = 0,
-    policy: Annotated[str | None, typer.Option(help="ram_balanced, throughput or manual")] = None,
+    policy: Annotated[str | None, typer.Option(help="auto, ram_balanced, throughput or manual")] = None,
+    engine: Annotated[str | None, typer.Option(help="plain, rlx, llama.cpp, vllm or sglang")] = None,
+    optimize: Annotated[str | None, typer.Option(help="With auto: throughput, latency or memory")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of each sequence that the caches must hold.")] = None,
     nodes: Annotated[str | None, typer.Option(help="node_ids in pipeline order, with commas")] = None,
     reserve_gb: Annotated[float | None, typer.Option(help="Decimal gigabytes to keep free on each node.")] = None,
     *,
@@ -84,6 +87,8 @@ def plan(
         request = {
             "model": shape if model is None else _read(model),
             "policy": policy,
+            "engine": engine,
+            "objective": {k: v for k, v in (("optimize", optimize), ("context", context)) if v is not None} or None,
             "nodes": nodes.split(",") if nodes else None,
             "reserve_ram_gb": reserve_gb,
         }

@@ -5,7 +5,8 @@ The rules are the reference planner's (``resident``), plus the modes of ``config
 
 from dataclasses import dataclass
 
-from app.placement.nodes import DEFAULT_GPU_FRACTION, KNOWN_DEVICES, Device, Node
+from app.placement.engines import PLAIN, REFERENCE_FRACTION, Engine
+from app.placement.nodes import KNOWN_DEVICES, Device, Node
 from app.placement.units import gigabytes, truncated
 
 HOST_BOUND_BY_DEFAULT = frozenset({"cpu", "cuda"})
@@ -42,68 +43,91 @@ class Reserve:
     asked_bytes: int | None
     default_bytes: int
 
-    def of(self, node: Node) -> int:
+    def of(self, node: Node, engine: Engine = PLAIN) -> int:
         """Bytes to keep free on this node."""
         if self.asked_bytes is not None:
             return self.asked_bytes
-        return 0 if bound_by_device_alone(node) else self.default_bytes
+        return 0 if bound_by_device_alone(node, engine) else self.default_bytes
 
 
-def memory_mode(node: Node) -> str:
-    """``host``, ``resident``, ``dedicated`` or ``pooled``: what bounds this node's stages."""
+def memory_mode(node: Node, engine: Engine = PLAIN) -> str:
+    """``host``, ``resident``, ``dedicated`` or ``pooled``: what bounds this node's stages under the engine."""
     primary = node.primary_device
     if primary == "cpu":
         return "host"
     if node.config.gpu_memory != "auto":
         return node.config.gpu_memory
-    return "host" if primary in HOST_BOUND_BY_DEFAULT else "resident"
+    return engine.gpu_memory or ("host" if primary in HOST_BOUND_BY_DEFAULT else "resident")
 
 
-def bound_by_device_alone(node: Node) -> bool:
+def bound_by_device_alone(node: Node, engine: Engine = PLAIN) -> bool:
     """Whether host RAM plays no part in the node's budget."""
-    return memory_mode(node) in SUBJECT_TO_DEVICE_ALONE and bool(_measured(_usable(node.primary_devices)))
+    return memory_mode(node, engine) in SUBJECT_TO_DEVICE_ALONE and bool(_measured(_usable(node.primary_devices)))
 
 
-def limits(node: Node) -> tuple[Limit, ...]:
+def stage_devices(node: Node, engine: Engine = PLAIN) -> tuple[Device, ...]:
+    """The devices whose memory a stage uses: one, in mode ``pooled`` several; none where host RAM alone decides."""
+    mode = memory_mode(node, engine)
+    if mode not in SUBJECT_TO_DEVICE_ALONE:
+        return ()
+    devices = _measured(_usable(node.primary_devices))
+    if mode == "dedicated" and devices:
+        return (max(devices, key=lambda device: (_share(node, device, engine), _mem_bytes(device))),)
+    if engine.tensor_parallel is None:
+        return devices
+    return tuple(sorted(devices, key=_mem_bytes, reverse=True)[: engine.tensor_parallel])
+
+
+def usable_devices(node: Node) -> tuple[Device, ...]:
+    """The devices of the primary kind that can run a stage, in the report's order."""
+    return tuple(d for d in node.primary_devices if d.available) if node.devices else ()
+
+
+def limits(node: Node, engine: Engine = PLAIN) -> tuple[Limit, ...]:
     """Every bound on a stage of this node, in a fixed order; never empty."""
-    mode = memory_mode(node)
-    if mode in SUBJECT_TO_DEVICE_ALONE:
-        devices = _measured(_usable(node.primary_devices))
-        if devices:
-            largest = devices if mode == "pooled" else (max(devices, key=_mem_bytes),)
-            return _device_limits(node, largest)
-    if mode == "resident":
-        return _ram_limits(node) + _resident_limits(node)
+    if not node.devices:
+        return _ram_limits(node)
+    devices = stage_devices(node, engine)
+    if devices:
+        return _device_limits(node, devices, engine)
+    if memory_mode(node, engine) == "resident":
+        return _ram_limits(node) + _resident_limits(node, engine)
     return _ram_limits(node)
 
 
-def budget(node: Node, reserve_bytes: int) -> Budget:
+def budget(node: Node, reserve_bytes: int, engine: Engine = PLAIN) -> Budget:
     """The tightest limit less the reserve, never below 0; of equal limits the first named binds."""
-    tightest = min(limits(node), key=lambda limit: limit.limit_bytes)
+    tightest, *others = limits(node, engine)
+    for limit in others:
+        if limit.limit_bytes < tightest.limit_bytes:
+            tightest = limit
     return Budget(max(0, tightest.limit_bytes - reserve_bytes), tightest.name)
 
 
-def exclusion(node: Node) -> str | None:
+def exclusion(node: Node, engine: Engine = PLAIN) -> str | None:
     """Why the node can't take a stage whatever its memory, or None."""
     if node.config.role != "active":
         return node.config.role
     listed = node.primary_devices
-    if not listed or _usable(listed, needs_memory=memory_mode(node) != "host"):
+    wanted = engine.tensor_parallel
+    if wanted is not None and wanted > 1 and len(_usable(listed)) < wanted:
+        return f"has {len(_usable(listed))} {node.primary_device} devices, tensor_parallel is {wanted}"
+    if not listed or _usable(listed, needs_memory=memory_mode(node, engine) != "host"):
         return None
     if not any(d.available for d in listed):
         return f"its {node.primary_device} device is not available"
     return f"the memory of its {node.primary_device} device is unknown"
 
 
-def budget_warnings(node: Node) -> tuple[str, ...]:
+def budget_warnings(node: Node, engine: Engine = PLAIN) -> tuple[str, ...]:
     """What an operator should know about how this node's budget came about."""
     primary = node.primary_device
     if primary == "cpu":
         return ()
     if not node.primary_devices:
         return (f"{node.node_id}: device {primary} is not among its devices; planned by host RAM",)
-    cards = _measured(_usable(node.primary_devices)) if primary == "cuda" and memory_mode(node) == "host" else ()
-    if cards:
+    cards = _measured(_usable(node.primary_devices))
+    if primary == "cuda" and memory_mode(node, engine) == "host" and cards:
         card = max(cards, key=_mem_bytes)
         if _mem_bytes(card) < node.ram_total:
             warning = (
@@ -119,29 +143,38 @@ def _ram_limits(node: Node) -> tuple[Limit, ...]:
     cap_gb = node.config.max_ram_gb
     if cap_gb is None:
         return (Limit("ram_avail", node.ram_avail, live=True),)
-    return (
-        Limit("max_ram_gb", gigabytes(cap_gb), live=False),
-        Limit("ram_total", node.ram_total, live=False),
-    )
+    return (Limit("max_ram_gb", gigabytes(cap_gb), live=False), Limit("ram_total", node.ram_total, live=False))
 
 
-def _resident_limits(node: Node) -> tuple[Limit, ...]:
+def _resident_limits(node: Node, engine: Engine) -> tuple[Limit, ...]:
     """The reference's rule: the largest device of any kind but CPU, where it is smaller than host RAM."""
     devices = _measured(_usable(tuple(d for d in node.devices if d.device != "cpu")))
     if not devices:
         return ()
     largest = max(devices, key=_mem_bytes)
-    return _device_limits(node, (largest,)) if _mem_bytes(largest) < node.ram_total else ()
+    return _device_limits(node, (largest,), engine) if _mem_bytes(largest) < node.ram_total else ()
 
 
-def _device_limits(node: Node, devices: tuple[Device, ...]) -> tuple[Limit, ...]:
-    fraction = DEFAULT_GPU_FRACTION if node.config.gpu_fraction is None else node.config.gpu_fraction
-    shares = [truncated(_mem_bytes(d) * fraction) for d in devices]
-    static = Limit("device_fraction", sum(shares), live=False)
+def _device_limits(node: Node, devices: tuple[Device, ...], engine: Engine) -> tuple[Limit, ...]:
+    fraction = _fraction(node, engine)
+    static = Limit("device_fraction", sum(truncated(_mem_bytes(d) * fraction) for d in devices), live=False)
     if all(d.mem_avail is None for d in devices):
         return (static,)
-    free = sum(s if d.mem_avail is None else min(s, d.mem_avail) for s, d in zip(shares, devices, strict=True))
-    return (static, Limit("mem_avail", free, live=True))
+    return (static, Limit("mem_avail", sum(_share(node, d, engine) for d in devices), live=True))
+
+
+def _share(node: Node, device: Device, engine: Engine) -> int:
+    """Bytes of the device that a stage may use now."""
+    share = truncated(_mem_bytes(device) * _fraction(node, engine))
+    return share if device.mem_avail is None else min(share, device.mem_avail)
+
+
+def _fraction(node: Node, engine: Engine) -> float:
+    """The node's own ``gpu_fraction``, else the engine's where its row decides, else the reference's."""
+    if node.config.gpu_fraction is not None:
+        return node.config.gpu_fraction
+    by_engine = engine.gpu_memory is not None and node.config.gpu_memory == "auto"
+    return engine.gpu_fraction if by_engine else REFERENCE_FRACTION
 
 
 def _usable(devices: tuple[Device, ...], *, needs_memory: bool = True) -> tuple[Device, ...]:

@@ -1,15 +1,42 @@
 """What a model costs to hold and to run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.placement.nodes import Node
+from app.placement.errors import InvalidFieldError
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``count`` equal layers in a row; figures per layer.
+
+    ``flops`` are for one token. ``kv_bytes_per_token`` are cached per token of one sequence, within the last
+    ``kv_window`` tokens where attention slides; ``state_bytes`` per sequence. ``expert_bytes`` are routed experts, of
+    which one token reads ``expert_active_bytes``. ``together``: the block stays on one stage.
+    """
+
+    count: int
+    bytes: int
+    flops: float = 1.0
+    kv_bytes_per_token: int = 0
+    kv_window: int | None = None
+    state_bytes: int = 0
+    expert_bytes: int = 0
+    expert_active_bytes: int = 0
+    together: bool = False
+
+    @property
+    def divisible(self) -> bool:
+        """Whether a stage may end inside it."""
+        return not self.together or self.count == 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """A stack of equal layers between an embedding and a head: bytes, and FLOPs of a layer for one token.
+    """A stack of layers between an embedding and a head: bytes, and FLOPs of a layer for one token.
 
-    The first stage also holds the embedding, the last one also the head.
+    The scalar figures describe equal layers; ``layers`` replaces them where layers differ. The first stage also holds
+    the embedding, the last one also the head; a tied table is counted in both, and ``tied_bytes`` of it (None: the
+    smaller of the two) once where one stage is both.
     """
 
     n_layers: int
@@ -19,29 +46,69 @@ class ModelCost:
     per_layer_flops: float = 1.0
     name: str | None = None
     source: str | None = None
+    layers: tuple[Block, ...] = ()
+    kv_bytes_per_layer_token: int = 0
+    expert_bytes_per_layer: int = 0
+    expert_active_bytes_per_layer: int = 0
+    head_flops: float = 0.0
+    tied_embeddings: bool = False
+    tied_bytes: int | None = None
+    params: int | None = None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The whole stack in runs of equal layers; neighbours differ or stay together."""
+        if not self.layers:
+            scalar = Block(
+                self.n_layers,
+                self.per_layer_bytes,
+                self.per_layer_flops,
+                self.kv_bytes_per_layer_token,
+                expert_bytes=self.expert_bytes_per_layer,
+                expert_active_bytes=self.expert_active_bytes_per_layer,
+            )
+            return (scalar,)
+        return _merged(self.layers)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all layers are alike and every cut is allowed."""
+        return not self.layers or (len(self.blocks) == 1 and self.blocks[0].divisible)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of the table that embedding and head share."""
+        if not self.tied_embeddings:
+            return 0
+        ends = min(self.embed_bytes, self.head_bytes)
+        return ends if self.tied_bytes is None else min(ends, self.tied_bytes)
+
+    @property
+    def layer_bytes(self) -> int:
+        """Weights of all layers, experts included."""
+        if not self.layers:
+            return self.n_layers * (self.per_layer_bytes + self.expert_bytes_per_layer)
+        return sum(b.count * (b.bytes + b.expert_bytes) for b in self.layers)
 
     @property
     def total_bytes(self) -> int:
-        """All layers, the embedding and the head."""
-        return self.n_layers * self.per_layer_bytes + self.embed_bytes + self.head_bytes
+        """All weights: layers with experts, the embedding and the head, a tied table once."""
+        return self.layer_bytes + self.embed_bytes + self.head_bytes - self.shared_bytes
 
-    def stage_bytes(self, layers: int, *, first: bool, last: bool) -> int:
-        """Bytes of a stage with so many layers."""
-        return layers * self.per_layer_bytes + self.overhead_bytes(first=first, last=last)
 
-    def overhead_bytes(self, *, first: bool, last: bool) -> int:
-        """Bytes that a stage carries beside its layers."""
-        return self.embed_bytes * first + self.head_bytes * last
+def check_cost(model: ModelCost) -> None:
+    """Raise InvalidFieldError where the figures contradict each other."""
+    counted = sum(block.count for block in model.layers)
+    if model.layers and counted != model.n_layers:
+        raise InvalidFieldError(f"the blocks have {counted} layers, n_layers is {model.n_layers}", "/model/layers")
 
-    def stage_seconds(self, node: Node, layers: int, *, last: bool) -> float:
-        """Seconds of one decode step: computing, or streaming the weights where the memory's speed is known.
 
-        The embedding isn't streamed, since one token reads a single row of it. An empty stage takes no time
-        for layers, but a last one still reads its head.
-        """
-        compute = layers * self.per_layer_flops / (node.speed_gflops * 1e9)
-        gbps = node.speed_gbps
-        if gbps is None:
-            return compute
-        streamed = layers * self.per_layer_bytes + self.head_bytes * last
-        return max(compute, streamed / (gbps * 1e9))
+def _merged(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    runs: list[Block] = []
+    for block in blocks:
+        alike = bool(runs) and replace(runs[-1], count=block.count, together=block.together) == block
+        if alike and block.divisible and runs[-1].divisible:
+            runs[-1] = replace(runs[-1], count=runs[-1].count + block.count, together=False)
+        else:
+            runs.append(replace(block, together=not block.divisible))
+    return tuple(runs)

@@ -30,6 +30,15 @@ class NodeVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change to the request that makes it fit, as planning has found: the field, its value, and what that means."""
+
+    change: str
+    value: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Excess:
     """A stage that doesn't fit its node, in bytes."""
 
@@ -58,6 +67,7 @@ class DoesNotFitError(CleaveError):
     nodes: tuple[NodeVerdict, ...]
     shortfall_bytes: int = field(init=False)
     proven: bool = True
+    suggestions: tuple[Suggestion, ...] = ()
 
     def __post_init__(self) -> None:
         """What the model needs beyond the sum of the budgets."""

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 KNOWN_DEVICES = frozenset({"cpu", "metal", "mlx", "ane", "cuda", "rocm", "vulkan", "gpu", "tpu", "xdna"})
 GPU_MEMORY_MODES = ("auto", "host", "resident", "dedicated", "pooled")
 ROLES = ("active", "standby", "draining")
-DEFAULT_GPU_FRACTION = 0.85
-"""Share of a device's memory that arenas can use; the driver keeps the rest (the reference's figure)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +88,3 @@ class Node:
         """The reported devices of the primary kind, in the report's order."""
         primary = self.primary_device
         return tuple(d for d in self.devices if d.device == primary)
-
-    @property
-    def speed_gflops(self) -> float:
-        """1e9 FLOP/s of the stage: the primary device's figure where known, else the node's, at least 1.0."""
-        figure = self._primary_figure("gflops") or self.gflops or 0.0
-        return max(figure, 1.0)
-
-    @property
-    def speed_gbps(self) -> float | None:
-        """1e9 bytes/s at which the primary device reads memory, at least 1e-6; None where unknown."""
-        figure = self._primary_figure("mem_gbps")
-        return None if figure is None else max(figure, 1e-6)
-
-    def _primary_figure(self, name: Literal["gflops", "mem_gbps"]) -> float | None:
-        """The first of the primary devices counts."""
-        primary = self.config.primary_device
-        for device in self.devices:
-            if device.device == primary and device.available:
-                return getattr(device, name) or None
-        return None

@@ -5,11 +5,12 @@ given by hand. Here such a node is left out, and such ranges are refused.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
-from app.placement.budgets import Budget, Reserve, budget, budget_warnings, exclusion
-from app.placement.cost import ModelCost
+from app.placement.auto.policy import best_plan
+from app.placement.budgets import budget, budget_warnings, exclusion
+from app.placement.cost import check_cost
+from app.placement.engines import Engine
 from app.placement.errors import (
     DoesNotFitError,
     Excess,
@@ -19,82 +20,117 @@ from app.placement.errors import (
     NoNodesError,
     OverBudgetError,
 )
+from app.placement.hosts import crowded, tensor_parallel_warnings
 from app.placement.nodes import Node
+from app.placement.objective import check_objective
 from app.placement.plans import Assignment, Idle, Placement
-from app.placement.reference import POLICIES, Policy, Seat, does_not_fit, layer_capacity, seats
+from app.placement.reference import POLICIES, Policy, Seat, does_not_fit, layer_capacity, seats, verdict
+from app.placement.stages import Stack, Worker, stack_of, worker_of
+from app.placement.task import Task
 from app.placement.units import INT_MAX
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What to place, on whom (in pipeline order), by which rule."""
-
-    model: ModelCost
-    nodes: tuple[Node, ...]
-    policy: Policy
-    reserve: Reserve
-    allow_over_budget: bool = False
+TOO_SMALL = "cannot hold what the engine adds to a stage"
 
 
 def place(task: Task) -> Placement:
     """The placement by the task's policy; every stage fits unless ``allow_over_budget``.
 
-    O(n + l log n) for n nodes and l layers. Raises NoNodesError, DoesNotFitError, ManualRangesError,
-    InvalidFieldError, OverBudgetError.
+    O(n + l log n) for n nodes and l layers by the reference policies; ``auto`` is bounded by its step budgets. Raises
+    NoNodesError, DoesNotFitError, ManualRangesError, InvalidFieldError, OverBudgetError.
     """
-    if task.model.total_bytes > INT_MAX:
-        raise InvalidFieldError("layers, embedding and head together exceed 2^63-1 bytes", "/model")
-    idle = {node.node_id: reason for node in task.nodes if (reason := exclusion(node))}
-    eligible = [node for node in task.nodes if node.node_id not in idle]
-    if not eligible:
+    check_cost(task.model)
+    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
+    idle = {node.node_id: reason for node in task.nodes if (reason := exclusion(node, task.engine))}
+    workers = [_worker(node, task) for node in task.nodes if node.node_id not in idle]
+    if not workers:
         raise NoNodesError(excluded=idle)
-    budgets = [budget(node, task.reserve.of(node)) for node in eligible]
-    row = seats(eligible, budgets, task.model)
+    proof = None
     try:
-        if not task.allow_over_budget and task.policy != "manual":
-            row = _without_ends_too_small(row, task.model, idle)
-        assignments = POLICIES[task.policy](row, task.model)
+        if task.policy == "auto":
+            _check_auto(task)
+            assignments, proof = best_plan(task, stack, workers, idle)
+        else:
+            assignments = _by_reference(task, task.policy, stack, workers, idle)
     except DoesNotFitError as refusal:
         refusal.nodes = _verdicts(task, refusal.nodes, idle)
         raise
-    _check_range(assignments)
-    if task.policy == "manual" and not task.allow_over_budget:
-        _check_tiling(assignments, task.model.n_layers)
-        _check_budgets(assignments)
-    warnings = (w for a in assignments for w in budget_warnings(a.node))
-    return Placement(task.model, assignments, _in_order(task.nodes, idle), tuple(warnings))
+    return Placement(
+        model=task.model,
+        assignments=assignments,
+        idle=_in_order(task.nodes, idle),
+        warnings=_warnings(assignments, task.engine),
+        engine=task.engine,
+        objective=task.objective,
+        reserve=task.reserve,
+        proof=proof,
+    )
 
 
-def _without_ends_too_small(row: tuple[Seat, ...], model: ModelCost, idle: dict[str, str]) -> tuple[Seat, ...]:
-    """The row less the first and last nodes that can't hold the embedding or the head, noted in ``idle``.
+def _worker(node: Node, task: Task) -> Worker:
+    return worker_of(node, budget(node, task.reserve.of(node, task.engine), task.engine), task.engine)
+
+
+def _check_auto(task: Task) -> None:
+    if task.allow_over_budget:
+        raise InvalidFieldError("policy auto never exceeds a budget", "/allow_over_budget")
+    check_objective(task.objective, {node.node_id for node in task.nodes})
+
+
+def _warnings(assignments: Sequence[Assignment], engine: Engine) -> tuple[str, ...]:
+    found = [w for a in assignments for w in budget_warnings(a.node, engine)]
+    return (*found, *tensor_parallel_warnings([a.node for a in assignments], engine))
+
+
+def _by_reference(
+    task: Task, policy: Policy, stack: Stack, workers: list[Worker], idle: dict[str, str]
+) -> tuple[Assignment, ...]:
+    """The reference's plan, again without the nodes that would break a promise, noted in ``idle``."""
+    by_hand = policy == "manual"
+    if not by_hand and not stack.uniform:
+        raise InvalidFieldError(f"policy {policy} knows only equal layers; use auto", "/policy")
+    while True:
+        trusted = task.allow_over_budget or by_hand
+        row = seats(workers, stack) if trusted else _without_ends_too_small(workers, stack, idle)
+        assignments = POLICIES[policy](row, stack)
+        _check_range(assignments)
+        if task.allow_over_budget:
+            return assignments
+        if by_hand:
+            _check_tiling(assignments, stack.n_layers)
+            _check_budgets(assignments)
+        over = crowded(assignments, task.reserve, task.engine)
+        if over is None:
+            return assignments
+        if by_hand:
+            raise OverBudgetError(over.excesses)
+        idle[over.smallest.node_id] = f"shares the RAM of host {over.host_id} with others of the plan"
+        workers = [w for w in workers if w.node.node_id not in idle]
+
+
+def _without_ends_too_small(everybody: list[Worker], stack: Stack, idle: dict[str, str]) -> tuple[Seat, ...]:
+    """The seats without the first and last nodes that can't hold the embedding or the head, noted in ``idle``.
 
     Equals planning again without the nodes over budget, round by round, but O(n): the reference clips layers
-    to what fits, so a stage is over budget exactly where the embedding and head alone don't fit. A row that can't
-    hold the model is returned as it is, for the policy to refuse. Raises DoesNotFitError with nobody left.
+    to what fits, so a stage is over budget exactly where what it carries beside its layers doesn't fit. A row that
+    can't hold the model is returned as it is, for the policy to refuse. Raises DoesNotFitError with nobody left.
     """
-    inner = [min(model.n_layers, layer_capacity(s.budget.budget_bytes, model.per_layer_bytes, 0)) for s in row]
+    workers = [w for w in everybody if w.budget.budget_bytes >= stack.overhead]
+    idle |= {w.node.node_id: TOO_SMALL for w in everybody if w.budget.budget_bytes < stack.overhead}
+    each = stack.resident_layer_bytes
+    inner = [min(stack.n_layers, layer_capacity(w.budget.budget_bytes, each, stack.overhead)) for w in workers]
     before = list(accumulate(inner, initial=0))
-    start, end = 0, len(row) - 1
+    start, end = 0, len(workers) - 1
     while start <= end:
-        ends = _ends(row, start, end, model)
-        capacity = sum(min(s.layer_cap, model.n_layers) for s in ends)
+        ends = seats([workers[start], workers[end]] if start < end else [workers[start]], stack)
+        capacity = sum(min(s.layer_cap, stack.n_layers) for s in ends)
         capacity += before[end] - before[start + 1] if start < end else 0
-        over = [s for s in ends if model.overhead_bytes(first=s.first, last=s.last) > s.budget.budget_bytes]
-        if capacity < model.n_layers or not over:
-            trimmed = row[start : end + 1]
-            return (
-                seats([s.node for s in trimmed], [s.budget for s in trimmed], model) if len(trimmed) < len(row) else row
-            )
-        idle |= {s.node.node_id: _too_small_for(s) for s in over}
+        over = [s for s in ends if stack.end_bytes(first=s.first, last=s.last) > s.worker.budget.budget_bytes]
+        if capacity < stack.n_layers or not over:
+            return seats(workers[start : end + 1], stack)
+        idle |= {s.worker.node.node_id: _too_small_for(s) for s in over}
         start += any(s.first for s in over)
         end -= any(s.last for s in over)
-    raise does_not_fit(row, model)
-
-
-def _ends(row: Sequence[Seat], start: int, end: int, model: ModelCost) -> tuple[Seat, ...]:
-    """The two ends of ``row[start : end + 1]``, or the one that is both."""
-    at = (start, end) if start < end else (start,)
-    return seats([row[i].node for i in at], [row[i].budget for i in at], model)
+    raise does_not_fit(seats(everybody, stack), stack)
 
 
 def _too_small_for(seat: Seat) -> str:
@@ -139,12 +175,12 @@ def _check_budgets(assignments: Iterable[Assignment]) -> None:
 def _verdicts(task: Task, planned: Iterable[NodeVerdict], idle: dict[str, str]) -> tuple[NodeVerdict, ...]:
     """One verdict per node of the task, those left out included, in list order."""
     known = {v.node_id: v for v in planned if v.node_id not in idle}
-    return tuple(known.get(n.node_id) or _left_out(n, task.reserve, idle[n.node_id]) for n in task.nodes)
+    return tuple(known.get(n.node_id) or _left_out(n, task, idle[n.node_id]) for n in task.nodes)
 
 
-def _left_out(node: Node, reserve: Reserve, reason: str) -> NodeVerdict:
-    room: Budget = budget(node, reserve.of(node))
-    return NodeVerdict(node.node_id, node.addr, room.budget_bytes, room.limit, 0, reason)
+def _left_out(node: Node, task: Task, reason: str) -> NodeVerdict:
+    out = verdict(_worker(node, task), 0)
+    return NodeVerdict(out.node_id, out.addr, out.budget_bytes, out.limit, 0, reason)
 
 
 def _in_order(nodes: Iterable[Node], idle: dict[str, str]) -> tuple[Idle, ...]:

@@ -2,13 +2,21 @@
 
 from dataclasses import dataclass
 
+from app.placement.budgets import Reserve
 from app.placement.cost import ModelCost
+from app.placement.engines import PLAIN, Engine
 from app.placement.nodes import Node
+from app.placement.objective import Objective
+from app.placement.stages import Stack, Worker, footprint
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One node's stage, layers ``[start, end)``. Bytes; ``est_stage_s`` are seconds of one decode step."""
+    """One node's stage, layers ``[start, end)``. Bytes; ``est_stage_s`` are seconds of one decode step.
+
+    ``est_bytes`` are weights, caches (KV and state) and overhead together; ``est_disk_bytes`` are experts paged from
+    disk. ``limit`` names what binds ``budget_bytes``.
+    """
 
     node: Node
     start: int
@@ -18,11 +26,48 @@ class Assignment:
     est_bytes: int
     budget_bytes: int
     est_stage_s: float
+    est_weight_bytes: int
+    est_kv_bytes: int = 0
+    est_overhead_bytes: int = 0
+    est_disk_bytes: int = 0
+    limit: str = ""
 
     @property
     def over_budget(self) -> bool:
         """Whether the stage is estimated to need more than its node may give."""
         return self.est_bytes > self.budget_bytes
+
+    @property
+    def experts_paged(self) -> bool:
+        """Whether the stage reads its experts from disk."""
+        return self.est_disk_bytes > 0
+
+    @property
+    def headroom_bytes(self) -> int:
+        """What the stage leaves of the budget, negative where it is over."""
+        return self.budget_bytes - self.est_bytes
+
+
+def assigned(  # a stage is no less than this
+    stack: Stack, worker: Worker, start: int, end: int, *, first: bool, last: bool
+) -> Assignment:
+    """The worker's stage with its figures."""
+    cost = footprint(stack, worker, start, end, first=first, last=last)
+    return Assignment(
+        worker.node,
+        start,
+        end,
+        first,
+        last,
+        cost.est_bytes,
+        worker.budget.budget_bytes,
+        cost.seconds,
+        cost.weight_bytes,
+        cost.kv_bytes,
+        cost.overhead_bytes,
+        cost.disk_bytes,
+        worker.budget.limit,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +79,21 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What policy ``auto`` knows of its plan.
+
+    ``value`` is the plan's objective; ``best_value`` and ``best_stages`` are those of the best plan found, before slack
+    was spent on fewer stages. No plan is below ``lower_bound``; ``optimal``: the best found is the optimum.
+    """
+
+    value: float
+    best_value: float
+    best_stages: int
+    lower_bound: float
+    optimal: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """The stages in pipeline order, the idle nodes in list order, and what the caller should know."""
 
@@ -41,6 +101,10 @@ class Placement:
     assignments: tuple[Assignment, ...]
     idle: tuple[Idle, ...] = ()
     warnings: tuple[str, ...] = ()
+    engine: Engine = PLAIN
+    objective: Objective = Objective()
+    reserve: Reserve = Reserve(0, 0)
+    proof: Proof | None = None
 
     @property
     def bottleneck(self) -> Assignment:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import Literal
 
-from app.placement.budgets import Budget
-from app.placement.cost import ModelCost
 from app.placement.errors import DoesNotFitError, ManualRangesError, NodeVerdict
 from app.placement.nodes import Node
-from app.placement.plans import Assignment
+from app.placement.plans import Assignment, assigned
+from app.placement.stages import Stack, Worker
 from app.placement.units import GB, INT_MAX, UNLIMITED, rounded
 
 LAYER_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})", re.ASCII)
@@ -23,24 +22,23 @@ LAYER_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A node in its place in the pipeline, with its budget and the layers that fit there."""
+    """A worker in its place in the pipeline, with the layers that fit there, caches and experts in memory."""
 
-    node: Node
-    budget: Budget
+    worker: Worker
     first: bool
     last: bool
     layer_cap: int
 
 
-def seats(nodes: Sequence[Node], budgets: Sequence[Budget], model: ModelCost) -> tuple[Seat, ...]:
-    """Every node in list order: the first carries the embedding, the last the head."""
-    end = len(nodes) - 1
+def seats(workers: Sequence[Worker], stack: Stack) -> tuple[Seat, ...]:
+    """Every worker in list order: the first carries the embedding, the last the head."""
+    end = len(workers) - 1
+    each, inner = stack.resident_layer_bytes, stack.overhead
     taken = []
-    for at, (node, room) in enumerate(zip(nodes, budgets, strict=True)):
+    for at, worker in enumerate(workers):
         first, last = at == 0, at == end
-        overhead = model.overhead_bytes(first=first, last=last)
-        cap = layer_capacity(room.budget_bytes, model.per_layer_bytes, overhead)
-        taken.append(Seat(node, room, first, last, cap))
+        beside = stack.end_bytes(first=first, last=last) if first or last else inner
+        taken.append(Seat(worker, first, last, layer_capacity(worker.budget.budget_bytes, each, beside)))
     return tuple(taken)
 
 
@@ -54,34 +52,34 @@ def layer_capacity(budget_bytes: int, layer_bytes: int, overhead_bytes: int) -> 
     return max(0, budget_bytes - overhead_bytes) // layer_bytes
 
 
-def ram_balanced(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
+def ram_balanced(row: Sequence[Seat], stack: Stack) -> tuple[Assignment, ...]:
     """Layers in proportion to the budgets, as far as they fit. O(n + l log n) for n nodes, l layers.
 
     Raises DoesNotFitError.
     """
-    return _proportional(row, model, lambda seat: float(seat.budget.budget_bytes))
+    return _proportional(row, stack, lambda seat: float(seat.worker.budget.budget_bytes))
 
 
-def throughput(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
+def throughput(row: Sequence[Seat], stack: Stack) -> tuple[Assignment, ...]:
     """Layers in proportion to the nodes' speed, as far as they fit. O(n + l log n) for n nodes, l layers.
 
     Raises DoesNotFitError.
     """
-    flops = max(model.per_layer_flops, 0.001)
-    return _proportional(row, model, lambda seat: seat.node.speed_gflops * flops)
+    flops = max(stack.layer_flops, 0.001)
+    return _proportional(row, stack, lambda seat: seat.worker.gflops * flops)
 
 
-def manual(row: Sequence[Seat], model: ModelCost) -> tuple[Assignment, ...]:
+def manual(row: Sequence[Seat], stack: Stack) -> tuple[Assignment, ...]:
     """Each node's own ``layers``, as they stand; nothing is checked against the model or the budget.
 
     Raises ManualRangesError for a node without a range.
     """
-    return tuple(_assign(seat, model, *parse_layers(seat.node)) for seat in row)
+    return tuple(_assign(seat, stack, *parse_layers(seat.worker.node)) for seat in row)
 
 
-Policy = Literal["ram_balanced", "throughput", "manual"]
+Policy = Literal["auto", "ram_balanced", "throughput", "manual"]
 
-POLICIES: dict[Policy, Callable[[Sequence[Seat], ModelCost], tuple[Assignment, ...]]] = {
+POLICIES: dict[Policy, Callable[[Sequence[Seat], Stack], tuple[Assignment, ...]]] = {
     "ram_balanced": ram_balanced,
     "throughput": throughput,
     "manual": manual,
@@ -97,31 +95,34 @@ def parse_layers(node: Node) -> tuple[int, int]:
     return start, end
 
 
-def does_not_fit(row: Sequence[Seat], model: ModelCost) -> DoesNotFitError:
+def does_not_fit(row: Sequence[Seat], stack: Stack) -> DoesNotFitError:
     """The refusal with its figures, in the reference's words."""
-    capacity = sum(min(seat.layer_cap, model.n_layers) for seat in row)
-    verdicts = (
-        NodeVerdict(s.node.node_id, s.node.addr, s.budget.budget_bytes, s.budget.limit, min(s.layer_cap, INT_MAX), None)
-        for s in row
-    )
+    capacity = sum(min(seat.layer_cap, stack.n_layers) for seat in row)
+    verdicts = (verdict(seat.worker, min(seat.layer_cap, INT_MAX)) for seat in row)
     return DoesNotFitError(
-        f"model ({model.n_layers} layers, {model.total_bytes / GB:.1f} GB) does not fit the cluster "
+        f"model ({stack.n_layers} layers, {stack.required_bytes() / GB:.1f} GB) does not fit the cluster "
         f"(capacity {capacity} layers). Lower precision, add a node, raise max_ram, or reduce reserve.",
-        required_bytes=model.total_bytes,
-        usable_bytes=min(INT_MAX, sum(s.budget.budget_bytes for s in row)),
+        required_bytes=stack.required_bytes(),
+        usable_bytes=min(INT_MAX, sum(seat.worker.budget.budget_bytes for seat in row)),
         capacity_layers=capacity,
         nodes=tuple(verdicts),
     )
 
 
-def _proportional(row: Sequence[Seat], model: ModelCost, weigh: Callable[[Seat], float]) -> tuple[Assignment, ...]:
+def verdict(worker: Worker, layer_cap: int) -> NodeVerdict:
+    """What the worker could have given to a plan that is refused."""
+    node, budget = worker.node, worker.budget
+    return NodeVerdict(node.node_id, node.addr, budget.budget_bytes, budget.limit, layer_cap, None)
+
+
+def _proportional(row: Sequence[Seat], stack: Stack, weigh: Callable[[Seat], float]) -> tuple[Assignment, ...]:
     caps = [seat.layer_cap for seat in row]
-    if sum(min(cap, model.n_layers) for cap in caps) < model.n_layers:
-        raise does_not_fit(row, model)
-    counts = _settle(_targets([weigh(seat) for seat in row], caps, model.n_layers), caps, model.n_layers)
+    if sum(min(cap, stack.n_layers) for cap in caps) < stack.n_layers:
+        raise does_not_fit(row, stack)
+    counts = _settle(_targets([weigh(seat) for seat in row], caps, stack.n_layers), caps, stack.n_layers)
     assignments, start = [], 0
     for seat, count in zip(row, counts, strict=True):
-        assignments.append(_assign(seat, model, start, start + count))
+        assignments.append(_assign(seat, stack, start, start + count))
         start += count
     return tuple(assignments)
 
@@ -151,15 +152,5 @@ def _settle(counts: list[int], caps: Sequence[int], n_layers: int) -> list[int]:
     return counts
 
 
-def _assign(seat: Seat, model: ModelCost, start: int, end: int) -> Assignment:
-    layers = end - start
-    return Assignment(
-        node=seat.node,
-        start=start,
-        end=end,
-        first=seat.first,
-        last=seat.last,
-        est_bytes=model.stage_bytes(layers, first=seat.first, last=seat.last),
-        budget_bytes=seat.budget.budget_bytes,
-        est_stage_s=model.stage_seconds(seat.node, layers, last=seat.last),
-    )
+def _assign(seat: Seat, stack: Stack, start: int, end: int) -> Assignment:
+    return assigned(stack, seat.worker, start, end, first=seat.first, last=seat.last)

@@ -1,47 +1,23 @@
 """Plan requests and plans."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from app.placement.cost import ModelCost
 from app.placement.errors import InvalidFieldError
+from app.placement.explain import NodeFacts, summarise
 from app.placement.nodes import Node
 from app.placement.plans import Assignment, Placement
 from app.placement.reference import Policy
 from app.placement.units import INT_MAX, gigabytes
 from app.planning import Outcome, Plan, Request
-from app.schemas.fields import MAX_NODES, WHOLE, Bytes, Flops, Gigabytes, Labels, NodeId, Text
+from app.schemas.fields import MAX_NODES, Bytes, Gigabytes, Labels, NodeId
+from app.schemas.models import ModelIn, ModelOut
+from app.schemas.objectives import EngineIn, EngineOptionsIn, ObjectiveIn, ObjectiveOut
 from app.schemas.parsing import Out, Strict
 from app.schemas.reports import ReportIn
-
-
-class ModelIn(Strict):
-    """What a model costs: equal layers between an embedding and a head. Bytes; FLOPs of a layer for one token.
-
-    Layers, embedding and head together stay within 2^63-1 bytes.
-    """
-
-    n_layers: Annotated[int, Field(ge=1, le=10_000), WHOLE]
-    per_layer_bytes: Bytes
-    embed_bytes: Bytes
-    head_bytes: Bytes
-    per_layer_flops: Flops = 1.0
-    name: Text | None = None
-    source: Text | None = None
-
-    def to_cost(self) -> ModelCost:
-        """The cost as planners see it."""
-        return ModelCost(
-            self.n_layers,
-            self.per_layer_bytes,
-            self.embed_bytes,
-            self.head_bytes,
-            self.per_layer_flops,
-            self.name,
-            self.source,
-        )
 
 
 class _Ask(Strict):
@@ -53,6 +29,9 @@ class _Ask(Strict):
     reserve_ram_gb: Gigabytes | None = Field(None, description="The same in decimal gigabytes; give one of the two")
     selector: Labels = Field({}, description="Only nodes that have all these labels")
     exclude: Annotated[list[NodeId], Field(max_length=MAX_NODES)] = Field([], description="Not these nodes")
+    engine: EngineIn = EngineOptionsIn()
+    objective: ObjectiveIn = ObjectiveIn()
+    explain: bool = Field(False, description="Say of every node what it could give and why it does what it does")
     allow_over_budget: bool = Field(
         False, description="Return the reference planner's result verbatim, stages over budget marked as such"
     )
@@ -73,6 +52,10 @@ class _Ask(Strict):
             selector=tuple(self.selector.items()),
             exclude=frozenset(self.exclude),
             allow_over_budget=self.allow_over_budget,
+            engine=self.engine.to_engine(),
+            objective=self.objective.to_objective(),
+            precision_ladder=tuple(self.objective.precision_ladder),
+            explain=self.explain,
         )
 
 
@@ -169,11 +152,11 @@ class AssignmentOut(Out):
             first=stage.first,
             last=stage.last,
             est_bytes=stage.est_bytes,
-            est_weight_bytes=stage.est_bytes,
-            est_kv_bytes=0,
-            est_overhead_bytes=0,
-            est_disk_bytes=0,
-            experts_paged=False,
+            est_weight_bytes=stage.est_weight_bytes,
+            est_kv_bytes=stage.est_kv_bytes,
+            est_overhead_bytes=stage.est_overhead_bytes,
+            est_disk_bytes=stage.est_disk_bytes,
+            experts_paged=stage.experts_paged,
             est_stage_s=stage.est_stage_s,
             budget_bytes=stage.budget_bytes,
             over_budget=stage.over_budget,
@@ -189,40 +172,54 @@ class IdleOut(Out):
     reason: str
 
 
-class ModelOut(Out):
-    """The model as it was asked for, and its bytes in all."""
-
-    n_layers: int
-    per_layer_bytes: int
-    embed_bytes: int
-    head_bytes: int
-    per_layer_flops: float
-    name: str | None
-    source: str | None
-    total_bytes: int
-
-    @staticmethod
-    def of(model: ModelCost) -> "ModelOut":
-        """The echo."""
-        return ModelOut(**{field: getattr(model, field) for field in ModelOut.model_fields})
-
-
 class SummaryOut(Out):
-    """The plan at a glance: stages with layers, and the slowest one with its seconds per decode step."""
+    """The plan at a glance.
+
+    ``objective_value``: the largest stage time, the sum with hops, or the largest share, by the objective.
+    ``lower_bound``: no plan is below it; null for policies that prove nothing. ``optimal``: proven to be the best, and
+    ``best_value`` and ``best_stages`` are the best plan's where ``slack`` gave some of it up. ``max_context``: the
+    largest at which this very plan fits, null where nothing is cached. ``headroom_bytes``: the smallest of all stages.
+    ``precision``: the one stepped down to, null where the model fits as it is.
+    """
 
     stages: int
     objective_value: float
+    lower_bound: float | None
+    optimal: bool
+    best_value: float
+    best_stages: int
     bottleneck_node: str
+    max_context: int | None
+    headroom_bytes: int
+    precision: str | None
 
     @staticmethod
-    def of(placement: Placement) -> "SummaryOut":
+    def of(placement: Placement, precision: str | None) -> "SummaryOut":
         """The placement at a glance."""
-        slowest = placement.bottleneck
-        return SummaryOut(
-            stages=sum(a.end > a.start for a in placement.assignments),
-            objective_value=slowest.est_stage_s,
-            bottleneck_node=slowest.node.node_id,
-        )
+        return SummaryOut(**asdict(summarise(placement)), precision=precision)
+
+
+class NodeFactsOut(Out):
+    """What one node could give and what it does in the plan. Bytes.
+
+    ``limit`` names what bounds the budget, ``layer_cap`` counts layers that fit in the middle of the pipeline;
+    ``layers`` is null for an idle node, which has a ``reason``.
+    """
+
+    node_id: str
+    budget_bytes: int
+    limit: str
+    layer_cap: int
+    layers: LayersOut | None
+    headroom_bytes: int
+    reason: str | None
+
+    @staticmethod
+    def of(facts: NodeFacts) -> "NodeFactsOut":
+        """The facts as they are answered."""
+        layers = LayersOut(start=facts.layers[0], end=facts.layers[1]) if facts.layers else None
+        own = {field: getattr(facts, field) for field in NodeFactsOut.model_fields if field != "layers"}
+        return NodeFactsOut(**own, layers=layers)
 
 
 class PlanOut(Out):
@@ -233,10 +230,12 @@ class PlanOut(Out):
     revision: int | None
     policy: Policy
     engine: str
+    objective: ObjectiveOut
     model: ModelOut
     assignments: list[AssignmentOut]
     idle: list[IdleOut]
     summary: SummaryOut
+    explain: list[NodeFactsOut] | None
     warnings: list[str]
 
     @staticmethod
@@ -248,11 +247,13 @@ class PlanOut(Out):
             created_at=stamp.created_at if stamp else None,
             revision=stamp.revision if stamp else None,
             policy=plan.policy,
-            engine="plain",
-            model=ModelOut.of(placed.model),
+            engine=placed.engine.name,
+            objective=ObjectiveOut.of(placed.objective, placed.engine),
+            model=ModelOut.of(placed.model, estimated=plan.precision is not None),
             assignments=[AssignmentOut.of(a) for a in placed.assignments],
             idle=[IdleOut(node_id=i.node_id, reason=i.reason) for i in placed.idle],
-            summary=SummaryOut.of(placed),
+            summary=SummaryOut.of(placed, plan.precision),
+            explain=None if plan.facts is None else [NodeFactsOut.of(f) for f in plan.facts],
             warnings=[*warnings, *placed.warnings],
         )
 
@@ -271,7 +272,7 @@ class PlanItemOut(Out):
     @staticmethod
     def of(plan: Plan) -> "PlanItemOut":
         """The plan in one line."""
-        model, stages = plan.placement.model, SummaryOut.of(plan.placement).stages
+        model, stages = plan.placement.model, sum(a.end > a.start for a in plan.placement.assignments)
         return PlanItemOut(
             plan_id=plan.plan_id,
             created_at=plan.created_at,

@@ -43,7 +43,20 @@ async def test_a_plan_names_its_circumstances_and_every_stage(api: httpx.AsyncCl
         "backs": None,
     }
     assert last["layers"] == {"start": 5, "end": 10}
-    assert body["summary"] == {"stages": 2, "objective_value": 0.005, "bottleneck_node": "a"}
+    assert body["summary"] == {
+        "stages": 2,
+        "objective_value": 0.005,
+        "lower_bound": None,
+        "optimal": False,
+        "best_value": 0.005,
+        "best_stages": 2,
+        "bottleneck_node": "a",
+        "max_context": None,
+        "headroom_bytes": 15 * GIB,
+        "precision": None,
+    }
+    assert body["objective"]["context"] == 4096
+    assert body["explain"] is None
     assert (body["idle"], body["warnings"]) == ([], [])
 
 
@@ -79,6 +92,13 @@ async def test_a_refusal_has_its_numbers_per_node(api: httpx.AsyncClient) -> Non
         "shortfall_bytes": 3 * GIB,
         "capacity_layers": 7,
         "proven": True,
+        "suggestions": [
+            {
+                "change": "nodes",
+                "value": 3 * GIB,
+                "detail": "one more node with 3221225472 bytes beside its reserve would do",
+            }
+        ],
         "nodes": [
             {
                 "node_id": "a",

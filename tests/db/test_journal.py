@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 
 from app.db import SqlJournal, journal, open_journal, open_sqlite
+from app.db import nodes as nodes_table
 from app.placement.nodes import Device, Node, NodeConfig
 from app.ports import NodeRecord, Overrides, StoreUnavailableError
 from app.schemas.stored import dump_record, load_record
@@ -140,6 +142,27 @@ async def test_a_newer_note_goes_before_one_that_failed(url: str) -> None:
         opened.note(record("a", gflops=2.0), "a", 2, urgent=True)
         await opened.durable(2)
         opened.close()
+    assert stored(url)["a"].reported.gflops == 2.0
+
+
+async def test_a_note_made_while_an_older_one_fails_is_the_one_that_is_written(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_journal(url) as opened:
+        opened.load()
+        save = nodes_table.save
+
+        def fail_while_news_come_in(*_: object) -> None:
+            monkeypatch.setattr(nodes_table, "save", save)
+            opened.note(record("a", gflops=2.0), "a", 2, urgent=False)
+            raise OperationalError("INSERT", None, Exception("database or disk is full"))
+
+        monkeypatch.setattr(nodes_table, "save", fail_while_news_come_in)
+        opened.start(asyncio.get_running_loop())
+        opened.note(record("a", gflops=1.0), "a", 1, urgent=True)
+        with pytest.raises(StoreUnavailableError):
+            await opened.durable(1)
+        await opened.durable(2)
     assert stored(url)["a"].reported.gflops == 2.0
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from app.placement.budgets import Reserve
 from app.placement.cost import ModelCost
 from app.placement.nodes import Device, Node, NodeConfig
-from app.placement.planner import Task
 from app.placement.reference import Policy
+from app.placement.task import Task
 
 CONFIG_FIELDS = {f.name for f in fields(NodeConfig) if f.init}
 

@@ -40,7 +40,8 @@ def test_other_devices_are_resident_at_85_percent_of_the_largest() -> None:
 
 
 def test_a_device_as_large_as_ram_is_no_limit() -> None:
-    assert budget(node("mac", 100, device="metal", devices=(device("metal", 200),)), 0) == Budget(100, "ram_avail")
+    full = node("mac", 100, ram_total=100, device="metal", devices=(device("metal", 100),))
+    assert budget(full, 0) == Budget(100, "ram_avail")
 
 
 def test_the_device_binds_only_where_it_is_tighter_than_ram() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from app.placement.budgets import Reserve
 from app.placement.cost import ModelCost
 from app.placement.nodes import Device, Node, NodeConfig
-from app.placement.planner import Task
+from app.placement.task import Task
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

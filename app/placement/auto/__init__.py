@@ -1,0 +1,1 @@
+"""Policy ``auto``: the best plan, and what is proven of it. ``docs/planner.md`` has the argument."""

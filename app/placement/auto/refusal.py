@@ -1,0 +1,97 @@
+"""Why nothing fits, in figures."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.placement.auto import given, orders
+from app.placement.auto.loads import MIDDLE, Load
+from app.placement.auto.outcome import Outcome
+from app.placement.auto.problem import Problem
+from app.placement.auto.shared import Rooms, solve_shared
+from app.placement.auto.states import Reaches, kinds_of, size
+from app.placement.auto.uniform import Uniform
+from app.placement.errors import DoesNotFitError, NodeVerdict
+from app.placement.units import GB, INT_MAX
+
+MOVES = 500_000
+"""Steps of the exact feasibility test at most; beyond it orders are tried."""
+
+SCANNED = 400_000
+"""Steps for which every number of layers is tried; beyond, the search halves, as if what fits with more layers fits
+with fewer."""
+
+
+def fits(problem: Problem, rooms: Rooms | None) -> bool:
+    """Whether a plan is found, whatever its value: exact for equal layers, in given order, and for few nodes."""
+    if not problem.counts:
+        return False
+    if rooms is not None:
+        return (
+            solve_shared(
+                replace(problem, optimize="throughput", slack=0.0, entries=problem.entries // 50), rooms
+            ).stages
+            is not None
+        )
+    if problem.given:
+        return given.fewest(problem, math.inf) is not None
+    if problem.stack.uniform:
+        return Uniform(problem).fewest(math.inf) is not None
+    kinds = kinds_of(problem)
+    if size(kinds) * len(kinds) <= MOVES:
+        return Reaches(problem).probe(math.inf)[0]
+    return orders.any_plan(problem) is not None
+
+
+def refused(problem: Problem, rooms: Rooms | None, outcome: Outcome) -> DoesNotFitError:
+    """The refusal with its figures."""
+    stack = problem.stack
+    pages = stack.has_experts and any(worker.disk_bytes > 0 for worker in problem.workers)
+    required = stack.required_bytes(paged=pages)
+    if stack.uniform and rooms is None and not problem.given:
+        capacity = Uniform(problem).capacity()
+    else:
+        capacity = _largest(problem, lambda m: fits(_first_layers(problem, m), rooms))
+    return DoesNotFitError(
+        f"model ({stack.n_layers} layers, {required / GB:.1f} GB) does not fit these nodes "
+        f"(capacity {capacity} layers). Lower precision, add a node, raise max_ram, or reduce reserve.",
+        required_bytes=required,
+        usable_bytes=min(INT_MAX, sum(worker.budget.budget_bytes for worker in problem.workers)),
+        capacity_layers=capacity,
+        nodes=verdicts(problem),
+        proven=outcome.proven,
+    )
+
+
+def verdicts(problem: Problem) -> tuple[NodeVerdict, ...]:
+    """What each node could have given: its budget, and the most layers in the middle of the pipeline."""
+    caps: dict[object, int] = {}
+    for worker, lane in zip(problem.workers, problem.lanes, strict=True):
+        if worker.kind not in caps:
+            uniform = problem.stack.uniform
+            caps[worker.kind] = Load(problem.stack, worker, shares=False).most[MIDDLE] if uniform else lane.layer_cap()
+    return tuple(
+        NodeVerdict(w.node.node_id, w.node.addr, w.budget.budget_bytes, w.budget.limit, caps[w.kind], None)
+        for w in problem.workers
+    )
+
+
+def _first_layers(problem: Problem, n_layers: int) -> Problem:
+    """The same problem for the model's first layers with embedding and head."""
+    counts = tuple(count for count in problem.counts if count <= n_layers)
+    if isinstance(problem.counts, range):
+        return replace(problem, stack=problem.stack.truncated(n_layers), counts=range(1, len(counts) + 1))
+    return replace(problem, stack=problem.stack.truncated(n_layers), counts=counts)
+
+
+def _largest(problem: Problem, holds: Callable[[int], bool]) -> int:
+    """The largest number of layers short of all that holds, 0 where none does."""
+    n_layers = problem.stack.n_layers
+    kinds = 1 if problem.given else size(kinds_of(problem))
+    if kinds * len(problem.workers) * n_layers <= SCANNED:
+        return next(filter(holds, range(n_layers - 1, 0, -1)), 0)
+    low, high = 0, n_layers
+    while low < high - 1:
+        middle = (low + high) >> 1
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

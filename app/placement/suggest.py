@@ -1,0 +1,102 @@
+"""What would make a refused request fit: each suggestion is planned before it is made."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from app.placement.budgets import Reserve
+from app.placement.errors import DoesNotFitError, InvalidFieldError, NoNodesError, Suggestion
+from app.placement.nodes import Node, NodeConfig
+from app.placement.planner import place
+from app.placement.stages import stack_of
+from app.placement.task import Task
+from app.placement.units import INT_MAX
+
+PLANS = 120
+"""Plans that suggestions may cost."""
+
+
+class Fitting:
+    """Whether tasks fit, as long as the budget of plans lasts; after that nothing does."""
+
+    def __init__(self, plans: int) -> None:
+        """``plans`` is a count, so that a run repeats exactly."""
+        self.left = plans
+
+    def __call__(self, task: Task) -> bool:
+        """Whether the task can be planned."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        try:
+            place(task)
+        except (DoesNotFitError, NoNodesError, InvalidFieldError):
+            return False
+        return True
+
+
+def suggestions(task: Task, plans: int = PLANS) -> tuple[Suggestion, ...]:
+    """The largest context, sequences and reserve that fit, and the smallest extra node that would do.
+
+    Each by halving, so about 40 plans each at most, all within ``plans``; what is suggested has been planned.
+    """
+    fits = Fitting(plans)
+    return tuple(found for suggest in (_context, _sequences, _reserve, _node) for found in suggest(task, fits))
+
+
+def _context(task: Task, fits: Fitting) -> Iterator[Suggestion]:
+    if any(block.kv_bytes_per_token for block in task.model.blocks):
+        best = _most(task.objective.context, lambda n: fits(_with(task, context=n)))
+        if best is not None:
+            yield Suggestion("objective.context", best, f"a context of {best} tokens fits")
+
+
+def _sequences(task: Task, fits: Fitting) -> Iterator[Suggestion]:
+    if task.objective.sequences > 1:
+        best = _most(task.objective.sequences, lambda n: n > 0 and fits(_with(task, sequences=n)))
+        if best:
+            yield Suggestion("objective.sequences", best, f"{best} sequences at a time fit")
+
+
+def _reserve(task: Task, fits: Fitting) -> Iterator[Suggestion]:
+    asked = task.reserve.default_bytes if task.reserve.asked_bytes is None else task.reserve.asked_bytes
+    if asked:
+        best = _most(asked, lambda n: fits(replace(task, reserve=Reserve(n, n))))
+        if best is not None:
+            yield Suggestion("reserve_bytes", best, f"a reserve of {best} bytes on each node leaves enough")
+
+
+def _node(task: Task, fits: Fitting) -> Iterator[Suggestion]:
+    """A CPU node at the end of the list, with the reserve on top of what it offers."""
+    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
+    whole = stack.required_bytes() + stack.overhead + stack.shared
+    reserve = task.reserve.default_bytes if task.reserve.asked_bytes is None else task.reserve.asked_bytes
+    if task.policy == "manual" or whole + reserve > INT_MAX:
+        return
+
+    def helps(spare: int) -> bool:
+        ram = whole - spare + reserve
+        extra = Node("extra-node", "extra-node", max(1, ram), max(0, ram), config=NodeConfig())
+        return fits(replace(task, nodes=(*task.nodes, extra)))
+
+    spare = _most(whole, helps)
+    if spare is not None and spare < whole:
+        size = whole - spare
+        yield Suggestion("nodes", size, f"one more node with {size} bytes beside its reserve would do")
+
+
+def _with(task: Task, **changes: int) -> Task:
+    return replace(task, objective=replace(task.objective, **changes))  # type: ignore[arg-type]  # context or sequences
+
+
+def _most(beyond: int, holds: Callable[[int], bool]) -> int | None:
+    """The largest number below ``beyond`` that holds, by halving; None where neither 0 nor 1 does."""
+    if not holds(0):
+        return None if beyond <= 1 or not holds(1) else _between(1, beyond, holds)
+    return _between(0, beyond, holds)
+
+
+def _between(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    while low < high - 1:
+        middle = (low + high) >> 1
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

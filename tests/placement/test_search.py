@@ -1,0 +1,142 @@
+"""The solvers beyond the exact ones, and their bounds, against every plan there is."""
+
+import math
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.placement.auto import bounds, orders
+from app.placement.auto.policy import problem_of
+from app.placement.auto.prices import prices
+from app.placement.auto.problem import Problem
+from app.placement.auto.search import solve
+from app.placement.budgets import budget
+from app.placement.check import violations
+from app.placement.errors import DoesNotFitError
+from app.placement.planner import place
+from app.placement.stages import stack_of, worker_of
+from app.placement.task import Task
+from tests.placement.brute import optimum
+from tests.placement.drawn import tasks
+
+thorough = settings(
+    max_examples=int(os.environ.get("EXAMPLES", "40")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def problem_for(task: Task) -> Problem:
+    """The search's view of a task whose nodes are all able."""
+    engine, objective = task.engine, task.objective
+    stack = stack_of(task.model, engine, objective.context, objective.sequences)
+    workers = [worker_of(n, budget(n, task.reserve.of(n, engine), engine), engine) for n in task.nodes]
+    return problem_of(stack, workers, engine, objective)
+
+
+def any_task(data: st.DataObject, optimize: tuple[str, ...] = ("throughput", "latency", "memory")) -> Task:
+    """One of all kinds."""
+    return data.draw(
+        tasks(
+            optimize=data.draw(st.sampled_from(optimize)),
+            order=data.draw(st.sampled_from(("any", "given"))),
+            layered=data.draw(st.booleans()),
+            experts=data.draw(st.booleans()),
+        )
+    )
+
+
+@thorough
+@given(st.data())
+def test_the_best_effort_never_claims_too_much(data: st.DataObject) -> None:
+    """What it finds fits and is no better than the optimum; its bound is below; what it proves is true."""
+    task = any_task(data)
+    problem = problem_for(task)
+    if not problem.counts:
+        return
+    problem = replace(problem, entries=data.draw(st.sampled_from([0, 300, 100_000])))
+    best, found = optimum(task), orders.best_effort(problem)
+    if best is None:
+        assert found.stages is None
+        return
+    assert found.lower_bound <= best[0] * (1 + 1e-9)
+    if found.stages is None:
+        assert not found.proven
+        return
+    assert problem.value(found.stages) >= best[0] * (1 - 1e-9)
+    if found.proven:
+        assert math.isclose(found.best_value, best[0], rel_tol=1e-9)
+        assert found.best_stages >= best[1]
+
+
+@thorough
+@given(st.data())
+def test_bounds_are_below_every_plan(data: st.DataObject) -> None:
+    """Without a plan in hand, and from the prices of one."""
+    task = any_task(data)
+    problem = problem_for(task)
+    best = optimum(task)
+    if best is None:
+        return
+    assert bounds.lower(problem) <= best[0] * (1 + 1e-9)
+    if problem.sums:
+        stages = solve(problem).stages
+        assert stages is not None
+        assert prices(problem, stages).bound <= best[0] * (1 + 1e-9)
+
+
+@thorough
+@given(st.data())
+def test_the_pruned_search_is_exact_where_it_ends(data: st.DataObject) -> None:
+    """Sums in any order by the search that drops what can't win."""
+    task = any_task(data, ("latency",))
+    problem = problem_for(task)
+    if problem.given or not problem.counts:
+        return
+    best, found = optimum(task), orders.best_effort(problem)
+    if best is None or found.stages is None:
+        return
+    assert found.proven
+    assert math.isclose(found.best_value, best[0], rel_tol=1e-9)
+    assert found.best_stages == best[1]
+
+
+TIGHT = {
+    "equal.CORE": 1,
+    "line.NEAR": 1,
+    "search.MOVES": 0,
+    "refusal.MOVES": 0,
+    "refusal.SCANNED": 0,
+    "orders.PROBES": 3,
+    "levelling.ROUNDS": 4,
+}
+
+
+@thorough
+@given(st.data())
+def test_tight_budgets_never_lie(data: st.DataObject) -> None:
+    """With next to no steps allowed, what is returned fits, and what is claimed of it is true."""
+    task = any_task(data)
+    task = replace(task, objective=replace(task.objective, slack=data.draw(st.sampled_from([0.0, 0.0, 0.5]))))
+    best = optimum(task)
+    names = data.draw(st.sets(st.sampled_from(sorted(TIGHT)), min_size=1))
+    entries = data.draw(st.sampled_from([1, 2_000, 100_000]))
+    with pytest.MonkeyPatch.context() as patched:
+        for name in names:
+            patched.setattr(f"app.placement.auto.{name}", TIGHT[name])
+        patched.setattr("app.placement.auto.equal.ENTRIES", entries)
+        try:
+            plan = place(task)
+        except DoesNotFitError as refusal:
+            assert best is None or not refusal.proven
+            return
+    assert best is not None
+    assert plan.proof is not None
+    assert violations(plan) == ()
+    assert plan.proof.lower_bound <= best[0] * (1 + 1e-9)
+    assert plan.proof.best_value >= best[0] * (1 - 1e-9)
+    if plan.proof.optimal:
+        assert math.isclose(plan.proof.best_value, best[0], rel_tol=1e-9)

@@ -39,7 +39,7 @@ imports: .venv/dev
 	$(BIN)/lint-imports
 
 openapi: .venv/dev
-	$(BIN)/cleave openapi > $(OPENAPI)
+	$(BIN)/cleave openapi > $(OPENAPI).new && mv $(OPENAPI).new $(OPENAPI)
 
 openapi-drift: .venv/dev
 	@$(BIN)/cleave openapi | diff -u $(OPENAPI) - || { echo "$(OPENAPI) is out of date: make openapi"; exit 1; }
@@ -57,7 +57,7 @@ LOCK := --upgrade --universal --generate-hashes --python-version 3.11 --no-heade
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Cleave needs Python 3.11 or newer; make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/run: requirements/run.txt pyproject.toml | .venv/bin/python
 	$(PIP) -r requirements/run.txt
@@ -68,7 +68,7 @@ LOCK := --upgrade --universal --generate-hashes --python-version 3.11 --no-heade
 	$(PIP) -r requirements/dev.txt
 	@touch $@
 
-$(LINT)/node_modules: $(LINT)/package-lock.json
+$(LINT)/node_modules: $(LINT)/package-lock.json $(LINT)/.npmrc
 	cd $(LINT) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 

@@ -20,6 +20,7 @@ from app.placement.cost import ModelCost
 from app.placement.nodes import Node, NodeConfig
 from app.placement.planner import place
 from app.placement.task import Task
+from benchmarks.auto import bench_auto
 from benchmarks.load import request_bytes, run
 
 CONNECTIONS = 32
@@ -138,11 +139,13 @@ def bench_plan(seconds: float) -> None:
             for i in range(known, nodes):
                 run_once(port, request_bytes("/nodes/register", report(i)))
             known = nodes
-            result = run(port, lambda _: request_bytes("/plan", {"model": model}), connections=1, seconds=seconds)
-            if result.errors:
-                raise SystemExit(f"/plan: {result.errors} errors")
-            p50, p99 = result.percentile_s(0.5) * 1e3, result.percentile_s(0.99) * 1e3
-            print(f"  {nodes:5} nodes: p50 {p50:7.2f} ms, p99 {p99:7.2f} ms, {result.per_second:7.0f}/s")
+            for policy in ("ram_balanced", "auto"):
+                request = request_bytes("/plan", {"model": model, "policy": policy})
+                result = run(port, lambda _, request=request: request, connections=1, seconds=seconds)
+                if result.errors:
+                    raise SystemExit(f"/plan: {result.errors} errors")
+                p50, p99 = result.percentile_s(0.5) * 1e3, result.percentile_s(0.99) * 1e3
+                print(f"  {nodes:5} nodes, {policy:12}: p50 {p50:7.2f} ms, p99 {p99:7.2f} ms")
 
 
 def run_once(port: int, request: bytes) -> None:
@@ -161,6 +164,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     bench_register(rounds=1 if quick else 5, seconds=0.3 if quick else 2.0)
     bench_policies()
+    bench_auto(quick=quick)
     bench_plan(seconds=0.3 if quick else 3.0)
 
 

@@ -13,12 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 PENDING = {
-    "policy auto": [
-        *("API-02", "CAP-01", "CAP-03", "CAP-04", "CAP-06", "CAP-07", "CAP-11", "CAP-12", "CAP-13", "EXP-01", "HB-01"),
-        *("HB-02", "HB-04", "HB-12", "ID-01", "KV-01", "KV-02", "KV-04", "KV-06", "OVH-01", "PART-02", "PART-03"),
-        *("PART-04", "PART-06", "PART-07", "PART-10", "PART-11", "PART-12", "PART-14", "PART-15", "PART-20", "SCL-01"),
-        *("SCL-02", "TIME-01", "VAL-02", "VAL-03", "VAL-04"),
-    ],
     "deployments": ["HB-06", "HB-09", "HB-10", "ID-02", "PART-16", "RES-01", "RES-02", "RES-05", "RES-06"],
     "tokens": ["AUTH-01b"],
 }

@@ -89,8 +89,8 @@ def plan_text(plan: PlanOut) -> str:
     if plan.idle:
         text += "\n" + table(("IDLE", "WHY"), ((i.node_id, i.reason) for i in plan.idle))
     if plan.explain:
-        rows = ((f.node_id, gib(f.budget_bytes), f.limit, f.layer_cap, gib(f.headroom_bytes)) for f in plan.explain)
-        text += "\n" + table(("NODE", "BUDGET", "LIMIT", "LAYERS FIT", "HEADROOM"), rows)
+        facts = ((f.node_id, gib(f.budget_bytes), f.limit, f.layer_cap, gib(f.headroom_bytes)) for f in plan.explain)
+        text += "\n" + table(("NODE", "BUDGET", "LIMIT", "LAYERS FIT", "HEADROOM"), facts)
     return text + _warnings(plan.warnings)
 
 

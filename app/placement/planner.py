@@ -7,7 +7,7 @@ given by hand. Here such a node is left out, and such ranges are refused.
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from app.placement.auto.policy import best_plan
+from app.placement.auto.policy import best_plan, feasible
 from app.placement.budgets import budget, budget_warnings, exclusion
 from app.placement.cost import check_cost
 from app.placement.engines import Engine
@@ -64,6 +64,23 @@ def place(task: Task) -> Placement:
         reserve=task.reserve,
         proof=proof,
     )
+
+
+def can_place(task: Task) -> bool:
+    """Whether ``place`` would find a plan, without looking for the best one.
+
+    Raises NoNodesError, ManualRangesError, InvalidFieldError, OverBudgetError as ``place`` does.
+    """
+    if task.policy != "auto" or task.engine.max_devices:
+        try:
+            place(task)
+        except DoesNotFitError:
+            return False
+        return True
+    check_cost(task.model)
+    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
+    workers = [_worker(node, task) for node in task.nodes if not exclusion(node, task.engine)]
+    return bool(workers) and feasible(task, stack, workers)
 
 
 def _worker(node: Node, task: Task) -> Worker:

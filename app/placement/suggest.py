@@ -4,15 +4,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from app.placement.budgets import Reserve
-from app.placement.errors import DoesNotFitError, InvalidFieldError, NoNodesError, Suggestion
+from app.placement.errors import InvalidFieldError, NoNodesError, Suggestion
 from app.placement.nodes import Node, NodeConfig
-from app.placement.planner import place
+from app.placement.planner import can_place
 from app.placement.stages import stack_of
 from app.placement.task import Task
 from app.placement.units import INT_MAX
 
 PLANS = 120
-"""Plans that suggestions may cost."""
+"""Plans that suggestions may cost at most."""
+
+WORK = 30_000
+"""What they may cost together, in units of a node in a plan of equal layers (about 30 us), so that a refusal with its
+suggestions stays within two seconds of a core."""
+
+EXACT_NODES = 14
+"""Up to so many nodes, layers that differ are tried in every order: 2^n sets of n nodes, a 14th of a unit each."""
 
 
 class Fitting:
@@ -28,18 +35,27 @@ class Fitting:
             return False
         self.left -= 1
         try:
-            place(task)
-        except (DoesNotFitError, NoNodesError, InvalidFieldError):
+            return can_place(task)
+        except (NoNodesError, InvalidFieldError):
             return False
-        return True
 
 
-def suggestions(task: Task, plans: int = PLANS) -> tuple[Suggestion, ...]:
+def affordable_plans(task: Task) -> int:
+    """How many plans suggestions may try for this task: a count, so that a run repeats exactly."""
+    nodes = len(task.nodes)
+    work = nodes
+    if not task.model.uniform and task.objective.order == "any" and nodes <= EXACT_NODES:
+        work = max(nodes, 2**nodes * nodes // 14)
+    return min(PLANS, WORK // max(1, work))
+
+
+def suggestions(task: Task, plans: int | None = None) -> tuple[Suggestion, ...]:
     """The largest context, sequences and reserve that fit, and the smallest extra node that would do.
 
-    Each by halving, so about 40 plans each at most, all within ``plans``; what is suggested has been planned.
+    Each by halving, as far as ``plans`` last (by default as many as the task's size affords); what is suggested has
+    been planned.
     """
-    fits = Fitting(plans)
+    fits = Fitting(affordable_plans(task) if plans is None else plans)
     return tuple(found for suggest in (_context, _sequences, _reserve, _node) for found in suggest(task, fits))
 
 

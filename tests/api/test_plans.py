@@ -229,3 +229,119 @@ async def test_without_leave_every_answer_keeps_the_promise_over_http(api: httpx
         layers = [i for a in stages for i in range(a["layers"]["start"], a["layers"]["end"])]
         assert layers == list(range(row["request"]["model"]["n_layers"])), row["id"]
     assert planned > 900
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "order"),
+    [
+        ("auto", "optimum", None),
+        ("auto_engines", "optimum", None),
+        ("clusters_a", "optimum", None),
+        ("clusters_a", "optimum_given_order", "given"),
+    ],
+)
+async def test_every_optimum_of_the_oracle_is_met_and_proven_over_http(
+    api: httpx.AsyncClient, shared: Path, file: str, key: str, order: str | None
+) -> None:
+    played = 0
+    for row in vectors.read(shared / f"vectors/{file}.jsonl.gz"):
+        request = row["request"]
+        if order is not None:
+            request["objective"]["order"] = order
+        answer = await api.post("/plan/simulate", json=request)
+        body, want = answer.json(), row[key]
+        if want is None:
+            assert (answer.status_code, body["type"]) == (409, "/problems/does-not-fit"), row["id"]
+            assert body["proven"], row["id"]
+        else:
+            assert answer.status_code == 200, row["id"]
+            assert body["summary"]["objective_value"] == pytest.approx(want, rel=1e-9), row["id"]
+            assert body["summary"]["optimal"], row["id"]
+        played += 1
+    assert played in {200, 300}
+
+
+async def test_any_order_of_equal_input_gives_a_byte_identical_answer(api: httpx.AsyncClient) -> None:
+    nodes = [report(f"n{i}", gib=5 + i % 3, gflops=100.0 + 50 * (i % 2)) for i in range(7)]
+    bodies = [ask(policy="auto", nodes=order, model=model(20)) for order in (nodes, nodes[::-1], nodes[3:] + nodes[:3])]
+    answers = [(await api.post("/plan/simulate", json=body)).json() for body in bodies]
+    for answer in answers:
+        answer["idle"].sort(key=lambda idle: str(idle["node_id"]))
+    assert answers[0] == answers[1] == answers[2]
+
+
+async def test_an_engine_is_named_or_given_with_its_options(api: httpx.AsyncClient) -> None:
+    nodes = [report("a"), report("b")]
+
+    async def simulate(**given: Any) -> httpx.Response:
+        return await api.post("/plan/simulate", json=ask(policy="auto", nodes=nodes, **given))
+
+    plain = (await simulate()).json()
+    named = (await simulate(engine="llama.cpp")).json()
+    given = (await simulate(engine={"name": "llama.cpp", "overhead_bytes": 7})).json()
+    assert (plain["engine"], plain["objective"]["optimize"]) == ("plain", "throughput")
+    assert (named["engine"], named["objective"]["optimize"]) == ("llama.cpp", "latency")
+    assert plain["assignments"][0]["est_overhead_bytes"] == 0
+    assert named["assignments"][0]["est_overhead_bytes"] == 600_000_000
+    assert given["assignments"][0]["est_overhead_bytes"] == 7
+    unknown = await simulate(engine="ollama")
+    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/engine/name")
+    foreign = await simulate(engine={"name": "vllm", "kv_pad": 256})
+    assert (foreign.status_code, foreign.json()["errors"][0]["pointer"]) == (422, "/engine/kv_pad")
+
+
+async def test_the_precision_ladder_is_stepped_down_and_the_estimate_is_said(api: httpx.AsyncClient) -> None:
+    big = model(10, 4, params=20 * GIB)  # 40 GiB at 16 bits
+    ladder = {"precision_ladder": ["fp8", "mxfp4", "f2e1m0"]}
+    answer = await api.post(
+        "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 12)], model=big, objective=ladder)
+    )
+    body = answer.json()
+    assert (body["summary"]["precision"], body["model"]["estimated"]) == ("mxfp4", True)
+    assert body["model"]["per_layer_bytes"] == 4 * GIB * 4.25 / 16
+    assert body["assignments"][0]["est_bytes"] <= 12 * GIB
+    small = await api.post(
+        "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 50)], model=big, objective=ladder)
+    )
+    assert (small.json()["summary"]["precision"], small.json()["model"]["estimated"]) == (None, False)
+    unknown = await api.post(
+        "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 12)], model=model(10, 4), objective=ladder)
+    )
+    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/model/params")
+    never = await api.post(
+        "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 1)], model=big, objective=ladder)
+    )
+    assert (never.status_code, never.json()["required_bytes"]) == (409, 40 * GIB)
+
+
+async def test_a_plan_explains_itself_where_asked(api: httpx.AsyncClient) -> None:
+    nodes = [report("a", 8), report("b", 8), report("tiny", 0.5)]
+    body = ask(policy="auto", nodes=nodes, explain=True, model=model(12, kv_bytes_per_layer_token=1024))
+    plan = (await api.post("/plan/simulate", json=body)).json()
+    facts = {f["node_id"]: f for f in plan["explain"]}
+    assert facts["tiny"] == {
+        "node_id": "tiny",
+        "budget_bytes": GIB // 2,
+        "limit": "ram_avail",
+        "layer_cap": 0,
+        "layers": None,
+        "headroom_bytes": GIB // 2,
+        "reason": "cannot hold a layer",
+    }
+    assert facts["a"]["layers"] == {"start": 0, "end": 6}
+    assert plan["summary"]["max_context"] == 2 * GIB // 6 // 1024
+    table = await api.post("/plan/simulate", json=body, headers={"accept": "text/plain"})
+    assert "(optimal), bottleneck a, context 4096 x 1, fits up to a context of" in table.text
+    assert "LAYERS FIT" in table.text
+
+
+async def test_suggestions_were_planned_before_they_are_made(api: httpx.AsyncClient) -> None:
+    heavy = model(10, kv_bytes_per_layer_token=2**20)
+    body = ask(policy="auto", nodes=[report("a", 12)], model=heavy, objective={"context": 8192, "sequences": 2})
+    refused = (await api.post("/plan/simulate", json=body)).json()
+    found = {s["change"]: s["value"] for s in refused["suggestions"]}
+    assert found["objective.context"] == 102  # 2 GiB / (10 layers x 1 MiB x 2 sequences)
+    taken = body | {"objective": {"context": 102, "sequences": 2}}
+    assert (await api.post("/plan/simulate", json=taken)).status_code == 200
+    taken = body | {"objective": {"context": 103, "sequences": 2}}
+    assert (await api.post("/plan/simulate", json=taken)).status_code == 409

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.placement.auto.outcome import Outcome
 from app.placement.auto.problem import Problem, Stages
-from app.placement.auto.refusal import refused
+from app.placement.auto.refusal import fits, refused
 from app.placement.auto.search import solve
 from app.placement.auto.shared import Rooms, solve_shared
 from app.placement.budgets import stage_devices
@@ -56,6 +56,13 @@ def _by_name(problem: Problem, stages: Stages) -> Stages:
             alike.setdefault(id(lane), []).append(worker)
     names = {lane: iter(workers) for lane, workers in alike.items()}
     return tuple((w if w in pinned else next(names[id(problem.lanes[w])]), a, b) for w, a, b in stages)
+
+
+def feasible(task: Task, stack: Stack, workers: Sequence[Worker]) -> bool:
+    """Whether any plan is found, whatever its value: much cheaper than the best one. What is found exists."""
+    problem = problem_of(stack, workers, task.engine, task.objective)
+    shared = sharing((w.node for w in workers), task.engine)
+    return fits(problem, Rooms(task.reserve, task.engine) if shared else None)
 
 
 def problem_of(stack: Stack, workers: Sequence[Worker], engine: Engine, objective: Objective) -> Problem:

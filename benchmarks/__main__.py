@@ -141,11 +141,15 @@ def bench_plan(seconds: float) -> None:
             known = nodes
             for policy in ("ram_balanced", "auto"):
                 request = request_bytes("/plan", {"model": model, "policy": policy})
-                result = run(port, lambda _, request=request: request, connections=1, seconds=seconds)
+                result = run(port, partial(_same, request), connections=1, seconds=seconds)
                 if result.errors:
                     raise SystemExit(f"/plan: {result.errors} errors")
                 p50, p99 = result.percentile_s(0.5) * 1e3, result.percentile_s(0.99) * 1e3
                 print(f"  {nodes:5} nodes, {policy:12}: p50 {p50:7.2f} ms, p99 {p99:7.2f} ms")
+
+
+def _same(request: bytes, _: int) -> bytes:
+    return request
 
 
 def run_once(port: int, request: bytes) -> None:

@@ -25,8 +25,7 @@ def test_the_readme_s_curl_lines_answer_what_it_says(start_server: StartServer) 
         for command in commands
     ]
     printed_json = re.findall(r"```json\n(.*?)```", readme, re.DOTALL)[0]
-    printed_tables = re.findall(r"```
-(plan .*?)```", readme, re.DOTALL)
+    printed_tables = re.findall(r"```\n(plan .*?)```", readme, re.DOTALL)
     assert MOVING.sub("", answers[0].strip()) == MOVING.sub("", printed_json.strip())
     assert json.loads(answers[1])["node_id"] == "mac"
     assert [MOVING.sub("", table) for table in answers[2:]] == [MOVING.sub("", table) for table in printed_tables]

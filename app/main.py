@@ -66,6 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         lifespan=lambda app: _running(app, settings),
         separate_input_output_schemas=False,
+        redirect_slashes=False,
     )
     routers = [module.router for module in (nodes, plans, system)]
     problems.install(app, [route for router in routers for route in router.routes])

@@ -22,8 +22,8 @@ from app.placement.task import Task
 from app.ports import FleetView, Standing, UnknownNodeError
 
 RECENT_PLANS = 1_000
-RECENT_STAGES = 200_000
-"""Bounds the memory of recent plans (about 60 MB) where each has thousands of stages."""
+RECENT_BYTES = 32 * 1024 * 1024
+"""Bounds the memory of recent plans where each has thousands of stages; packed, a stage is about 30 bytes."""
 
 
 class UnsoundPlanError(Exception):
@@ -86,30 +86,53 @@ class Plan(Outcome):
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan as it was returned: what a list says of it, and its answer, packed by who gave it."""
+
+    plan_id: str
+    created_at: datetime
+    revision: int
+    policy: Policy
+    model: str | None
+    n_layers: int
+    stages: int
+    packed: bytes
+
+    @staticmethod
+    def of(plan: Plan, packed: bytes) -> "KeptPlan":
+        """The plan with its answer. Nothing of its nodes is kept: each beat makes new ones, and old ones add up."""
+        model = plan.placement.model
+        stages = sum(a.end > a.start for a in plan.placement.assignments)
+        return KeptPlan(
+            plan.plan_id, plan.created_at, plan.revision, plan.policy, model.name, model.n_layers, stages, packed
+        )
+
+
 class RecentPlans:
     """The last plans as they were returned, oldest first; not durable."""
 
     def __init__(self) -> None:
         """Start without any."""
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
-        self._stages = 0
+        self._plans: OrderedDict[str, KeptPlan] = OrderedDict()
+        self._bytes = 0
 
-    def keep(self, plan: Plan) -> None:
-        """Remember a plan and forget the oldest beyond ``RECENT_PLANS`` or ``RECENT_STAGES``."""
+    def keep(self, plan: KeptPlan) -> None:
+        """Remember a plan and forget the oldest beyond ``RECENT_PLANS`` or ``RECENT_BYTES``."""
         self._plans[plan.plan_id] = plan
-        self._stages += _size(plan)
-        while len(self._plans) > 1 and (len(self._plans) > RECENT_PLANS or self._stages > RECENT_STAGES):
+        self._bytes += len(plan.packed)
+        while len(self._plans) > 1 and (len(self._plans) > RECENT_PLANS or self._bytes > RECENT_BYTES):
             _, oldest = self._plans.popitem(last=False)
-            self._stages -= _size(oldest)
+            self._bytes -= len(oldest.packed)
 
-    def get(self, plan_id: str) -> Plan:
+    def get(self, plan_id: str) -> KeptPlan:
         """One plan. Raises UnknownPlanError."""
         try:
             return self._plans[plan_id]
         except KeyError:
             raise UnknownPlanError(plan_id) from None
 
-    def page(self, after: str | None, limit: int) -> tuple[list[Plan], bool]:
+    def page(self, after: str | None, limit: int) -> tuple[list[KeptPlan], bool]:
         """Up to ``limit`` plans older than plan_id ``after``, newest first, and whether there are more.
 
         Where ``after`` is forgotten, so is all that was older.
@@ -118,10 +141,6 @@ class RecentPlans:
         start = 0 if after is None else newest_first.index(after) + 1 if after in self._plans else len(newest_first)
         chosen = newest_first[start : start + limit]
         return [self._plans[plan_id] for plan_id in chosen], start + limit < len(newest_first)
-
-
-def _size(plan: Plan) -> int:
-    return len(plan.placement.assignments) + len(plan.placement.idle)
 
 
 class Planner:
@@ -154,7 +173,7 @@ class Planner:
 
     def prepare_simulation(self, request: Request, nodes: Sequence[Node]) -> Callable[[], Outcome]:
         """The same for nodes that the request brings along; equal requests give equal plans."""
-        candidates = [Standing(node, "ready") for node in nodes]
+        candidates = _candidates(request, [Standing(node, "ready") for node in nodes])
 
         return lambda: self._make(request, candidates)
 

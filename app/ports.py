@@ -47,6 +47,10 @@ class Stored:
     nodes: tuple[NodeRecord, ...]
 
 
+MAX_NAMED = 20
+"""So many unknown nodes are named; a request may hold thousands."""
+
+
 @dataclass(eq=False)
 class UnknownNodeError(CleaveError):
     """Nodes that are not registered, or no longer."""
@@ -56,7 +60,10 @@ class UnknownNodeError(CleaveError):
 
     def __post_init__(self) -> None:
         """Who is unknown, and what to do about it."""
-        names = ", ".join(self.nodes)
+        names = ", ".join(self.nodes[:MAX_NAMED])
+        if len(self.nodes) > MAX_NAMED:
+            names += f" and {len(self.nodes) - MAX_NAMED} more"
+            self.nodes = self.nodes[:MAX_NAMED]
         self.detail = f"not registered: {names}. Register with a full report: POST /nodes/register"
 
 

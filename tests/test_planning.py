@@ -10,7 +10,7 @@ from app import planning
 from app.placement.errors import NoNodesError
 from app.placement.plans import Idle
 from app.placement.reference import Policy
-from app.planning import Outcome, Plan, Planner, RecentPlans, Request, UnknownPlanError, UnsoundPlanError
+from app.planning import KeptPlan, Outcome, Plan, Planner, RecentPlans, Request, UnknownPlanError, UnsoundPlanError
 from app.ports import Fleet, Standing, State, UnknownNodeError
 from tests.placement.build import model, node
 
@@ -80,15 +80,21 @@ def test_a_simulation_is_no_more_than_its_placement() -> None:
     assert not isinstance(simulate(), Plan)
 
 
+def test_a_simulation_selects_and_excludes_as_a_plan_does() -> None:
+    use, nodes = planner(), [node("x", labels={"zone": "a"}), node("y")]
+    assert stages(use.prepare_simulation(ask(exclude=frozenset({"x"})), nodes)()) == ["y"]
+    assert stages(use.prepare_simulation(ask(selector=(("zone", "a"),)), nodes)()) == ["x"]
+
+
 def test_an_unsound_plan_is_a_bug_and_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "violations", lambda *_, **__: ("planted",))
     with pytest.raises(UnsoundPlanError, match="planted"):
         planner(a="ready").prepare(ask())()
 
 
-def kept(number: int) -> tuple[RecentPlans, list[Plan]]:
+def kept(number: int) -> tuple[RecentPlans, list[KeptPlan]]:
     use, recent = planner(a="ready"), RecentPlans()
-    plans = [use.prepare(ask())() for _ in range(number)]
+    plans = [KeptPlan.of(use.prepare(ask())(), b"12345") for _ in range(number)]
     for plan in plans:
         recent.keep(plan)
     return recent, plans
@@ -102,7 +108,7 @@ def test_the_last_thousand_plans_are_kept() -> None:
 
 
 def test_fewer_are_kept_where_they_are_huge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "RECENT_STAGES", 2)
+    monkeypatch.setattr(planning, "RECENT_BYTES", 10)
     recent, plans = kept(3)
     assert recent.page(None, 10) == ([plans[2], plans[1]], False)
 

@@ -6,10 +6,11 @@ Its decorated route in ``api.nodes`` runs the same function and is what the Open
 """
 
 from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.nodes import register_node
-from app.api.problems import mistake, respond
+from app.api.problems import gone, mistake, respond
 from app.placement.errors import CleaveError
 
 PATH = "/nodes/register"
@@ -40,5 +41,7 @@ class ShortWay:
             return await register_node(request)
         except CleaveError as refusal:
             return respond(request, refusal)
+        except ClientDisconnect:
+            return gone()
         except Exception as error:  # noqa: BLE001  # the outermost handler: a bug must not end the connection
             return mistake(request, error)

@@ -53,7 +53,7 @@ async def read(request: Request, model: type[Model], max_bytes: int, *media_type
 
 async def off_loop(request: Request, work: Callable[[], T]) -> T:
     """Run planning beside the event loop; at most a few at once."""
-    return await anyio.to_thread.run_sync(work, limiter=services(request).planning_threads)
+    return await anyio.to_thread.run_sync(work, limiter=services(request).planning_threads, abandon_on_cancel=True)
 
 
 def answer(
@@ -80,8 +80,9 @@ def check_if_match(request: Request, etag: str) -> None:
 
 def _check_media_type(request: Request, allowed: tuple[str, ...]) -> None:
     media_type, _, parameters = request.headers.get("content-type", "").lower().partition(";")
-    charset = parameters.replace('"', "").partition("charset=")[2].strip()
-    if media_type.strip() not in allowed or charset not in {"", "utf-8"}:
+    charset = parameters.replace('"', "").partition("charset=")[2].partition(";")[0].strip()
+    encoded = request.headers.get("content-encoding", "identity").lower() != "identity"
+    if media_type.strip() not in allowed or charset not in {"", "utf-8"} or encoded:
         raise UnsupportedMediaTypeError(f"the body must be {' or '.join(allowed)} in UTF-8; say so in Content-Type")
 
 

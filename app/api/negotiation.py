@@ -1,6 +1,11 @@
 """JSON for programs, text for terminals: what a client's ``Accept`` asks for."""
 
+import re
+
 from fastapi import Request
+
+WEIGHT = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
+"""RFC 9110, section 12.4.2."""
 
 
 def prefers_text(request: Request) -> bool:
@@ -23,5 +28,5 @@ def _quality(accept: str, media_type: str) -> float:
         name, *parameters = (part.strip().lower() for part in item.split(";"))
         if name == media_type:
             weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
-            return float(weight) if weight.replace(".", "", 1).isdigit() else 0.0
+            return float(weight) if WEIGHT.fullmatch(weight) else 0.0
     return 0.0

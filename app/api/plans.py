@@ -1,6 +1,7 @@
 """Plans: on the registry, and on nodes that a request brings along."""
 
 from typing import Annotated
+from zlib import compress, decompress
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -10,7 +11,7 @@ from app.api.nodes import BODY_ERRORS
 from app.api.openapi import accepts
 from app.api.tables import plan_text, plans_text
 from app.placement.errors import DoesNotFitError, ManualRangesError, NoNodesError, OverBudgetError
-from app.planning import Outcome, Plan, UnknownPlanError
+from app.planning import KeptPlan, Outcome, UnknownPlanError
 from app.ports import UnknownNodeError
 from app.schemas.fields import PLAN_MAX_BYTES, SIMULATION_MAX_BYTES
 from app.schemas.parsing import InvalidRequestError
@@ -33,8 +34,9 @@ async def create_plan(request: Request) -> Response:
     use = services(request)
     plan = await off_loop(request, use.planner.prepare(body.to_request(use.default_policy)))
     await use.registry.settled(plan.revision)
-    use.planner.recent.keep(plan)
-    return await _plan(request, plan)
+    written, packed = await off_loop(request, lambda: _written(plan))
+    use.planner.recent.keep(KeptPlan.of(plan, packed))
+    return _plan(request, written)
 
 
 @router.post(
@@ -49,7 +51,7 @@ async def simulate_plan(request: Request) -> Response:
     use = services(request)
     nodes, warnings = await off_loop(request, body.to_nodes)
     plan = await off_loop(request, use.planner.prepare_simulation(body.to_request(use.default_policy), nodes))
-    return await _plan(request, plan, warnings)
+    return _plan(request, (await off_loop(request, lambda: _written(plan, warnings)))[0])
 
 
 @router.get("/plans", response_model=PlansOut, responses=problems.responses(InvalidRequestError))
@@ -68,15 +70,15 @@ async def get_plan(request: Request, plan_id: PlanIdPath) -> Response:
     plan = services(request).planner.recent.get(plan_id)
     if f'"{plan_id}"' in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers={"ETag": f'"{plan_id}"', "Vary": "Accept"})
-    return await _plan(request, plan)
+    return _plan(request, await off_loop(request, lambda: PlanOut.model_validate_json(decompress(plan.packed))))
 
 
-async def _plan(request: Request, plan: Outcome, warnings: tuple[str, ...] = ()) -> Response:
-    """The plan as an answer; a thousand stages take milliseconds to write, so it is done beside the event loop."""
+def _written(plan: Outcome, warnings: tuple[str, ...] = ()) -> tuple[PlanOut, bytes]:
+    """The plan's answer, and the same packed. A thousand stages take milliseconds, so it is done beside the loop."""
+    body = PlanOut.of(plan, warnings)
+    return body, compress(body.model_dump_json().encode(), 1)
 
-    def write() -> Response:
-        body = PlanOut.of(plan, warnings)
-        headers = {"ETag": f'"{plan.plan_id}"'} if isinstance(plan, Plan) else {}
-        return answer(request, body, lambda: plan_text(body), headers=headers)
 
-    return await off_loop(request, write)
+def _plan(request: Request, body: PlanOut) -> Response:
+    headers = {} if body.plan_id is None else {"ETag": f'"{body.plan_id}"'}
+    return answer(request, body, lambda: plan_text(body), headers=headers)

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Route
 
 from app.api.negotiation import prefers_text
@@ -223,6 +224,8 @@ BUG = Kind(
     "This is a bug of the server. Its log has the cause. Nothing of it is in the answer.",
 )
 
+MALFORMED_STATUS = KINDS[MalformedRequestError].status
+
 PAGES: dict[str, Kind] = {kind.name: kind for kind in (*KINDS.values(), BUG)}
 
 
@@ -245,7 +248,12 @@ def respond(request: Request, error: CleaveError, headers: dict[str, str] | None
 def mistake(request: Request, error: Exception) -> Response:
     """The answer where the server itself is at fault: the cause goes to the log and to nobody else."""
     log.error("unhandled error", path=request.url.path, method=request.method, exc_info=error)
-    return _response(request, BUG, _head(BUG, "the cause is in the server's log"), {})
+    return Response(to_json(_head(BUG, "the cause is in the server's log")), BUG.status, media_type=CONTENT_TYPE)
+
+
+def gone() -> Response:
+    """The answer that nobody waits for any more: the client left before its request was whole."""
+    return Response(status_code=MALFORMED_STATUS)
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
@@ -254,6 +262,10 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(CleaveError)
     async def _refused(request: Request, error: CleaveError) -> Response:
         return respond(request, error)
+
+    @app.exception_handler(ClientDisconnect)
+    async def _left(_request: Request, _error: ClientDisconnect) -> Response:
+        return gone()
 
     @app.exception_handler(RequestValidationError)
     async def _bad_parameters(request: Request, error: RequestValidationError) -> Response:

@@ -5,6 +5,7 @@ its last byte stops: however slowly a client trickles, it can't hold a connectio
 """
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +24,10 @@ from app.api.problems import (
 )
 
 HEAD_MAX_BYTES = 32 * 1024
+
+UPGRADE = re.compile(rb"(^|\r\n)upgrade[ \t]*:", re.IGNORECASE)
+"""An offer of another protocol (some clients offer h2c with every request), which RFC 9110 lets a server ignore. The
+parser can't: it takes what follows the head for the other protocol, and the body would be lost."""
 
 
 class DeadlineProtocol(HttpToolsProtocol):
@@ -63,11 +68,19 @@ class DeadlineProtocol(HttpToolsProtocol):
         if not self._deadline_at:
             self._deadline_at = self.loop.time() + self.head_s
         self._head_bytes += len(data)
+        if self._in_head and UPGRADE.search(data):
+            head, blank, body = data.partition(b"\r\n\r\n")
+            data = UPGRADE.sub(rb"\1X-Declined-Upgrade:", head) + blank + body
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_MAX_BYTES and not self.transport.is_closing():
             self._refuse(HeadTooLargeError(f"the head may have {HEAD_MAX_BYTES} bytes"))
         if self._deadline_at and self._timer is None:
             self._watch()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers behind a chunked body are discarded, as RFC 9110 allows, and bound nothing."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_message_begin(self) -> None:
         """A request starts; its head is next."""
@@ -88,7 +101,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All has arrived in time."""
-        self._deadline_at, self._head_bytes = 0.0, 0
+        self._deadline_at, self._head_bytes, self._in_head = 0.0, 0, True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -102,15 +102,18 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise RefusalError(f"can't listen on {host} port {port}: {error.strerror}; try another --port") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no such host"
+        raise RefusalError(f"can't listen on {host} port {port}: {why}; try another --port") from None
 
 
 def _raise_file_limit() -> int:
-    """Let the process hold as many connections as it may; returns how many it takes."""
+    """Let the process hold as many connections as it may; returns how many it takes. Raises RefusalError."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + SPARE_FILES
     soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft <= 2 * SPARE_FILES:
+        raise RefusalError(f"this process may open {soft} files, too few to serve; raise the limit (ulimit -n)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft - SPARE_FILES
 

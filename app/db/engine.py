@@ -65,7 +65,7 @@ def _path_of(database_url: str) -> Path:
         )
     if not url.database or url.database == ":memory:":
         raise StoreError("CLEAVE_DATABASE_URL names no file, but the registry must survive a restart")
-    return Path(url.database)
+    return Path(url.database).resolve()  # one file is one lock, by whatever link it is reached
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.placement.engines import PLAIN, REFERENCE_FRACTION, Engine
 from app.placement.nodes import KNOWN_DEVICES, Device, Node
-from app.placement.units import gigabytes, truncated
+from app.placement.units import INT_MAX, gigabytes, truncated
 
 HOST_BOUND_BY_DEFAULT = frozenset({"cpu", "cuda"})
 """Kinds whose stages the reference bounds by host RAM alone (CUDA: managed memory that migrates over PCIe)."""
@@ -157,10 +157,11 @@ def _resident_limits(node: Node, engine: Engine) -> tuple[Limit, ...]:
 
 def _device_limits(node: Node, devices: tuple[Device, ...], engine: Engine) -> tuple[Limit, ...]:
     fraction = _fraction(node, engine)
-    static = Limit("device_fraction", sum(truncated(_mem_bytes(d) * fraction) for d in devices), live=False)
+    pool = min(INT_MAX, sum(truncated(_mem_bytes(d) * fraction) for d in devices))
+    static = Limit("device_fraction", pool, live=False)
     if all(d.mem_avail is None for d in devices):
         return (static,)
-    return (static, Limit("mem_avail", sum(_share(node, d, engine) for d in devices), live=True))
+    return (static, Limit("mem_avail", min(INT_MAX, sum(_share(node, d, engine) for d in devices)), live=True))
 
 
 def _share(node: Node, device: Device, engine: Engine) -> int:

@@ -69,16 +69,15 @@ def _wrong_bytes(placement: Placement, stage: Assignment) -> Iterator[str]:
 
 
 def _from_scratch(placement: Placement, stage: Assignment) -> tuple[int, int, int]:
-    """Weights, caches and experts, layer by layer where the planner multiplies."""
+    """Weights, caches and experts from the model's own runs of layers, where the planner subtracts sums. O(runs)."""
     model, engine, objective = placement.model, placement.engine, placement.objective
     weights = cache = experts = at = 0
     for block in model.blocks:
         tokens = engine.cached_tokens(objective.context, objective.sequences, block.kv_window)
-        for layer in range(at, at + block.count):
-            if stage.start <= layer < stage.end:
-                weights += block.bytes
-                experts += block.expert_bytes
-                cache += tokens * block.kv_bytes_per_token + objective.sequences * block.state_bytes
+        layers = max(0, min(stage.end, at + block.count) - max(stage.start, at))
+        weights += layers * block.bytes
+        experts += layers * block.expert_bytes
+        cache += layers * (tokens * block.kv_bytes_per_token + objective.sequences * block.state_bytes)
         at += block.count
     beyond = max(0, stage.end - max(at, stage.start))  # a range given by hand may leave the model
     if beyond and model.uniform:

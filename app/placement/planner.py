@@ -131,11 +131,11 @@ def _without_ends_too_small(everybody: list[Worker], stack: Stack, idle: dict[st
     to what fits, so a stage is over budget exactly where what it carries beside its layers doesn't fit. A row that
     can't hold the model is returned as it is, for the policy to refuse. Raises DoesNotFitError with nobody left.
     """
-    workers = [w for w in everybody if w.budget.budget_bytes >= stack.overhead]
-    idle |= {w.node.node_id: TOO_SMALL for w in everybody if w.budget.budget_bytes < stack.overhead}
-    each = stack.resident_layer_bytes
-    inner = [min(stack.n_layers, layer_capacity(w.budget.budget_bytes, each, stack.overhead)) for w in workers]
-    before = list(accumulate(inner, initial=0))
+    small = {w.node.node_id: TOO_SMALL for w in everybody if w.budget.budget_bytes < stack.overhead}
+    idle |= small
+    workers = [w for w in everybody if w.node.node_id not in small] if small else everybody
+    row = seats(workers, stack)
+    before = list(accumulate(_inner(row, stack), initial=0))
     start, end = 0, len(workers) - 1
     while start <= end:
         ends = seats([workers[start], workers[end]] if start < end else [workers[start]], stack)
@@ -143,11 +143,17 @@ def _without_ends_too_small(everybody: list[Worker], stack: Stack, idle: dict[st
         capacity += before[end] - before[start + 1] if start < end else 0
         over = [s for s in ends if stack.end_bytes(first=s.first, last=s.last) > s.worker.budget.budget_bytes]
         if capacity < stack.n_layers or not over:
-            return seats(workers[start : end + 1], stack)
+            return row if len(row) == end - start + 1 else seats(workers[start : end + 1], stack)
         idle |= {s.worker.node.node_id: _too_small_for(s) for s in over}
         start += any(s.first for s in over)
         end -= any(s.last for s in over)
     raise does_not_fit(seats(everybody, stack), stack)
+
+
+def _inner(row: Iterable[Seat], stack: Stack) -> list[int]:
+    """The layers that fit each worker between the ends, at most all."""
+    each, beside = stack.resident_layer_bytes, stack.overhead
+    return [min(stack.n_layers, layer_capacity(s.worker.budget.budget_bytes, each, beside)) for s in row]
 
 
 def _too_small_for(seat: Seat) -> str:

@@ -7,7 +7,7 @@ from app.placement.cost import ModelCost
 from app.placement.engines import PLAIN, Engine
 from app.placement.nodes import Node
 from app.placement.objective import Objective
-from app.placement.stages import Stack, Worker, footprint
+from app.placement.stages import Stack, Worker, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,27 @@ class Assignment:
 def assigned(  # a stage is no less than this
     stack: Stack, worker: Worker, start: int, end: int, *, first: bool, last: bool
 ) -> Assignment:
-    """The worker's stage with its figures."""
-    cost = footprint(stack, worker, start, end, first=first, last=last)
+    """The worker's stage with its figures; experts are paged only where they don't fit otherwise.
+
+    A stage that fits neither way is counted with its experts in memory.
+    """
+    layers = stack.sums(start, end)
+    ends = stack.end_bytes(first=first, last=last)
+    bare, experts, room = layers.weights + layers.cache + ends, layers.experts, worker.budget.budget_bytes
+    paged = 0 < experts <= worker.disk_bytes and bare <= room < bare + experts
     return Assignment(
         worker.node,
         start,
         end,
         first,
         last,
-        cost.est_bytes,
-        worker.budget.budget_bytes,
-        cost.seconds,
-        cost.weight_bytes,
-        cost.kv_bytes,
-        cost.overhead_bytes,
-        cost.disk_bytes,
+        bare if paged else bare + experts,
+        room,
+        seconds(stack, worker, layers, paged=paged, last=last),
+        layers.weights + ends - stack.overhead + (0 if paged else experts),
+        layers.cache,
+        stack.overhead,
+        experts if paged else 0,
         worker.budget.limit,
     )
 

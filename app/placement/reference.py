@@ -7,9 +7,8 @@ equal nodes, the weight sum is a plain left-to-right float sum (``sum`` compensa
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from app.placement.errors import DoesNotFitError, ManualRangesError, NodeVerdict
 from app.placement.nodes import Node
@@ -20,8 +19,7 @@ from app.placement.units import GB, INT_MAX, UNLIMITED, rounded
 LAYER_RANGE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """A worker in its place in the pipeline, with the layers that fit there, caches and experts in memory."""
 
     worker: Worker

@@ -11,7 +11,6 @@ of adding nor the length of a prefix changes a figure, and a longer stage never 
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, repeat
 from typing import NamedTuple
@@ -94,10 +93,8 @@ class Stack:
     def sums(self, start: int, end: int) -> Layer:
         """Layers ``[start, end)`` taken together; a uniform stack goes on beyond its end. O(runs)."""
         if len(self.runs) == 1:
-            layers, one = end - start, self.layer
-            return Layer(
-                layers * one.weights, layers * one.cache, layers * one.experts, layers * one.active, layers * one.work
-            )
+            layers, (weights, cache, experts, active, work) = end - start, self.runs[0][1]
+            return Layer(layers * weights, layers * cache, layers * experts, layers * active, layers * work)
         weights = cache = experts = active = work = at = 0
         for count, one, _ in self.runs:
             layers = min(end, at + count) - max(start, at)
@@ -143,8 +140,9 @@ def stack_of(model: ModelCost, engine: Engine, context: int, sequences: int) -> 
 
     Raises InvalidFieldError where a sum leaves the range of the figures.
     """
-    unit = _unit(chain((b.flops for b in model.blocks), (model.head_flops,)), model.n_layers, sequences)
-    runs = tuple((b.count, _layer(b, engine, context, sequences, unit), b.divisible) for b in model.blocks)
+    blocks = model.blocks
+    unit = _unit([*(b.flops for b in blocks), model.head_flops], model.n_layers, sequences)
+    runs = tuple([(b.count, _layer(b, engine, context, sequences, unit), b.divisible) for b in blocks])
     stack = Stack(
         n_layers=model.n_layers,
         runs=runs,
@@ -154,12 +152,13 @@ def stack_of(model: ModelCost, engine: Engine, context: int, sequences: int) -> 
         shared=model.shared_bytes if engine.embeds and engine.shares_table else 0,
         overhead=engine.overhead_bytes,
         head_work=sequences * _whole(model.head_flops, unit),
-        layer_flops=model.blocks[0].flops,
+        layer_flops=blocks[0].flops,
     )
     total = stack.total
-    if total.weights + total.experts + stack.overhead + model.embed_bytes + model.head_bytes > INT_MAX:
+    weights = total.weights + total.experts + stack.overhead + model.embed_bytes + model.head_bytes
+    if weights > INT_MAX:
         raise InvalidFieldError("layers, embedding and head together exceed 2^63-1 bytes", "/model")
-    if total.weights + total.experts + stack.overhead + model.embed_bytes + model.head_bytes + total.cache > INT_MAX:
+    if weights + total.cache > INT_MAX:
         raise InvalidFieldError("the caches exceed 2^63-1 bytes", "/objective/context")
     return stack
 
@@ -175,12 +174,11 @@ def _layer(block: Block, engine: Engine, context: int, sequences: int, unit: int
     )
 
 
-def _unit(flops: Iterable[float], n_layers: int, sequences: int) -> int:
+def _unit(figures: list[float], n_layers: int, sequences: int) -> int:
     """Units per FLOP that make all figures whole, as far as their sum stays a float.
 
     A float is a whole number over a power of two; figures 2^900 apart in size are rounded.
     """
-    figures = list(flops)
     largest = max(figures) * (n_layers + 1) * sequences
     if not math.isfinite(largest):
         raise InvalidFieldError("the model's FLOPs exceed the range of a float", "/model")
@@ -193,8 +191,7 @@ def _whole(flops: float, unit: int) -> int:
     return whole * unit // parts
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(NamedTuple):
     """A node's figures for one plan: bytes, and units per second.
 
     ``disk_bytes`` is what paged experts may fill, -1 where unknown; ``bytes_per_s`` is infinite where unknown.
@@ -245,42 +242,6 @@ def _total(devices: tuple[Device, ...], figure: str) -> float:
     for device in devices:
         total += getattr(device, figure) or 0.0
     return total
-
-
-class Footprint(NamedTuple):
-    """A stage's bytes and the seconds of one decode step."""
-
-    weight_bytes: int
-    kv_bytes: int
-    overhead_bytes: int
-    disk_bytes: int
-    seconds: float
-
-    @property
-    def est_bytes(self) -> int:
-        """Everything that the stage occupies in memory."""
-        return self.weight_bytes + self.kv_bytes + self.overhead_bytes
-
-
-def footprint(  # a stage is no less than this
-    stack: Stack, worker: Worker, start: int, end: int, *, first: bool, last: bool
-) -> Footprint:
-    """What a stage of layers ``[start, end)`` costs the worker; experts are paged only where they don't fit otherwise.
-
-    A stage that fits neither way is counted with its experts in memory.
-    """
-    layers = stack.sums(start, end)
-    ends = stack.end_bytes(first=first, last=last)
-    bare = layers.weights + layers.cache + ends
-    room = worker.budget.budget_bytes
-    paged = bool(layers.experts) and bare <= room < bare + layers.experts and layers.experts <= worker.disk_bytes
-    return Footprint(
-        weight_bytes=layers.weights + ends - stack.overhead + (0 if paged else layers.experts),
-        kv_bytes=layers.cache,
-        overhead_bytes=stack.overhead,
-        disk_bytes=layers.experts if paged else 0,
-        seconds=seconds(stack, worker, layers, paged=paged, last=last),
-    )
 
 
 def seconds(stack: Stack, worker: Worker, layers: Layer, *, paged: bool, last: bool) -> float:

@@ -61,20 +61,19 @@ class Pulse:
 
 
 class Watch:
-    """Notices that the server could not hear: its own ticks came late, or the wall clock moved apart."""
+    """Notices that the server could not hear: its own looks at the clock came late, or the wall clock moved apart."""
 
-    def __init__(self, tolerance_s: float, mono: float, wall: datetime) -> None:
-        """Gaps below ``tolerance_s``, one heartbeat interval, cost a node at most one beat and go unnoticed."""
-        self._tolerance_s = tolerance_s
+    def __init__(self, mono: float, wall: datetime) -> None:
+        """From this look on."""
         self._mono = mono
         self._wall = wall
 
-    def missed(self, mono: float, wall: datetime) -> float | None:
-        """The monotonic instant until which the server surely heard, if it was deaf since; else None."""
+    def look(self, mono: float, wall: datetime) -> tuple[float, float]:
+        """The monotonic instant of the last look, and for how many seconds the server was perhaps deaf since."""
         heard_until, gap_s = self._mono, mono - self._mono
         step_s = abs((wall - self._wall).total_seconds() - gap_s)
         self._mono, self._wall = mono, wall
-        return heard_until if max(gap_s, step_s) > self._tolerance_s else None
+        return heard_until, max(gap_s, step_s)
 
 
 def start_over(pulses: Collection[Pulse], heard_until: float, now: float) -> None:
@@ -82,6 +81,14 @@ def start_over(pulses: Collection[Pulse], heard_until: float, now: float) -> Non
     for pulse in pulses:
         if pulse.state(heard_until) != "expired":
             pulse.begin(now)
+
+
+def wait_longer(pulses: Collection[Pulse], heard_until: float, deaf_s: float) -> None:
+    """Don't count a short deafness against anybody; many of them would add up to a life."""
+    for pulse in pulses:
+        if pulse.state(heard_until) != "expired":
+            pulse.heard_at += deaf_s
+            pulse.deadline_at += deaf_s
 
 
 def guard_against_mass_expiry(pulses: Collection[Pulse], now: float) -> bool:

@@ -7,7 +7,7 @@ it runs on one event loop; between two awaits a call is atomic.
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.placement.budgets import Reserve, budget, budget_warnings
@@ -27,7 +27,7 @@ from app.ports import (
     UnknownNodeError,
 )
 from app.registry.errors import NodeConflictError, RegistryFullError
-from app.registry.liveness import Pulse, Rules, Watch, guard_against_mass_expiry, start_over
+from app.registry.liveness import Pulse, Rules, Watch, guard_against_mass_expiry, start_over, wait_longer
 from app.registry.members import Member, NodeView, lasting_part
 
 
@@ -55,7 +55,7 @@ class Registry:
         self._ids: list[str] = []
         self.mass_expiry_suspected = False
         now, wall = clock.monotonic(), clock.now()
-        self._watch = Watch(rules.heartbeat_interval_s, now, wall)
+        self._watch = Watch(now, wall)
         interval_s = rules.interval_for(len(stored.nodes))
         for record in stored.nodes:
             self._add(_revive(record, interval_s, rules.ttl_for(interval_s), now, wall))
@@ -95,9 +95,9 @@ class Registry:
         """
         member = self._member(node_id)
         report, warnings = update(member.reported)
-        view = self._accept(report, warnings or member.warnings)
+        view = self._accept(report, member.warnings)
         await self._journal.durable(view.revision)
-        return view
+        return replace(view, warnings=view.warnings + warnings)
 
     def _accept(self, report: Node, warnings: tuple[str, ...]) -> NodeView:
         now, wall = self._now()
@@ -235,9 +235,11 @@ class Registry:
     def _now(self) -> tuple[float, datetime]:
         """Both clocks, after having noticed whether the server was deaf since the last look."""
         now, wall = self._clock.monotonic(), self._clock.now()
-        heard_until = self._watch.missed(now, wall)
-        if heard_until is not None:
+        heard_until, deaf_s = self._watch.look(now, wall)
+        if deaf_s > self._rules.heartbeat_interval_s:
             start_over([m.pulse for m in self._members.values()], heard_until, now)
+        elif deaf_s > 2 * self.tick_interval_s:
+            wait_longer([m.pulse for m in self._members.values()], heard_until, deaf_s)
         return now, wall
 
     # Members

@@ -50,7 +50,20 @@ Addr = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=NA
 Text = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN)]
 Path = Annotated[str, StringConstraints(max_length=4096, pattern=PLAIN)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=PLAIN)]
-Labels = Annotated[dict[LabelKey, Text], Field(max_length=MAX_LABELS)]
+
+
+def at_most(number: int) -> BeforeValidator:
+    """Refuse an object of more keys before looking at each; pydantic would name the faults of all of them first."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > number:
+            raise ValueError(f"may have {number} keys")
+        return value
+
+    return BeforeValidator(check)
+
+
+Labels = Annotated[dict[LabelKey, Text], Field(max_length=MAX_LABELS), at_most(MAX_LABELS)]
 
 Bytes = Annotated[int, Field(ge=0, le=INT_MAX), WHOLE]
 Count = Annotated[int, Field(ge=0, le=INT_MAX), WHOLE]

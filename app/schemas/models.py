@@ -59,7 +59,7 @@ class ModelIn(Strict):
     embed_bytes: Bytes
     head_bytes: Bytes
     per_layer_flops: Flops = 1.0
-    layers: Annotated[list[BlockIn], Field(min_length=1, max_length=MAX_BLOCKS)] | None = None
+    layers: Annotated[list[BlockIn], Field(fail_fast=True, min_length=1, max_length=MAX_BLOCKS)] | None = None
     kv_bytes_per_layer_token: Bytes = 0
     expert_bytes_per_layer: Bytes = 0
     expert_active_bytes_per_layer: Bytes = 0

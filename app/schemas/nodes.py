@@ -9,7 +9,7 @@ from app.placement.errors import InvalidFieldError
 from app.placement.nodes import Node
 from app.ports import Overrides, State
 from app.registry import NodeView
-from app.schemas.fields import CURSOR, MAX_LABELS, PLAIN, Gigabytes, LabelKey, NodeId, Text
+from app.schemas.fields import CURSOR, MAX_LABELS, PLAIN, Gigabytes, LabelKey, NodeId, Text, at_most
 from app.schemas.parsing import Out, Strict
 from app.schemas.problems import ProblemOut
 
@@ -178,7 +178,7 @@ class OverridesIn(Strict):
 
     role: Role | None = None
     max_ram_gb: Gigabytes | None = None
-    labels: Annotated[dict[LabelKey, Text | None], Field(max_length=MAX_LABELS)] | None = None
+    labels: Annotated[dict[LabelKey, Text | None], Field(max_length=MAX_LABELS), at_most(MAX_LABELS)] | None = None
 
     def apply(self, overrides: Overrides) -> Overrides:
         """The overrides as they are after this request. Raises InvalidFieldError beyond the labels' bound."""

@@ -33,7 +33,9 @@ class ObjectiveIn(Strict):
     hop_s: Seconds = 0.002
     order: Literal["any", "given"] = Field("any", description="given: the list's order stays, nodes may be skipped")
     max_stages: Stages | None = None
-    stage_counts: Annotated[list[Stages], Field(max_length=10_000)] = Field([], description="Only these numbers")
+    stage_counts: Annotated[list[Stages], Field(fail_fast=True, max_length=10_000)] = Field(
+        [], description="Only these numbers"
+    )
     first_node: NodeId | None = Field(None, description="Who holds the embedding")
     last_node: NodeId | None = Field(None, description="Who holds the head")
     slack: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import jiter
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from pydantic_core import ErrorDetails
 
 from app.placement.errors import CleaveError
 
 MAX_ERRORS = 20
+MAX_UNKNOWN_KEYS = 50
 MAX_POINTER_CHARS = 255
 
 MESSAGES = {
@@ -33,13 +34,24 @@ DUPLICATE_KEY = re.compile(r'Detected duplicate key ".*"', re.DOTALL)
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Strict(BaseModel):
+class _Bounded(BaseModel):
+    """An object with few more keys than fields: to name each of 80,000 unknown ones would take seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > len(cls.model_fields) + MAX_UNKNOWN_KEYS:
+            raise ValueError(f"has {len(value)} fields, many more than there are")
+        return value
+
+
+class Strict(_Bounded):
     """A request: an unknown field is an error, since a mistyped one must not be planned without."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Liberal(BaseModel):
+class Liberal(_Bounded):
     """A report: unknown fields are let through, to be named in a warning."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -107,7 +119,8 @@ def faults(errors: Iterable[ErrorDetails]) -> tuple[Fault, ...]:
 
 def pointer(location: Iterable[int | str]) -> str:
     """A JSON pointer (RFC 6901), cut where a client's own key makes it absurdly long."""
-    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in location if part != "[key]")
+    readable = (ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in location if part != "[key]")
+    escaped = (part.replace("~", "~0").replace("/", "~1") for part in readable)
     return "".join(f"/{part}" for part in escaped)[:MAX_POINTER_CHARS]
 
 

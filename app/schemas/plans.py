@@ -12,7 +12,7 @@ from app.placement.nodes import Node
 from app.placement.plans import Assignment, Placement
 from app.placement.reference import Policy
 from app.placement.units import INT_MAX, gigabytes
-from app.planning import Outcome, Plan, Request
+from app.planning import KeptPlan, Outcome, Plan, Request
 from app.schemas.fields import MAX_NODES, Bytes, Gigabytes, Labels, NodeId
 from app.schemas.models import ModelIn, ModelOut
 from app.schemas.objectives import EngineIn, EngineOptionsIn, ObjectiveIn, ObjectiveOut
@@ -28,7 +28,9 @@ class _Ask(Strict):
     reserve_bytes: Bytes | None = Field(None, description="Bytes kept free on each node; the server's default if null")
     reserve_ram_gb: Gigabytes | None = Field(None, description="The same in decimal gigabytes; give one of the two")
     selector: Labels = Field({}, description="Only nodes that have all these labels")
-    exclude: Annotated[list[NodeId], Field(max_length=MAX_NODES)] = Field([], description="Not these nodes")
+    exclude: Annotated[list[NodeId], Field(fail_fast=True, max_length=MAX_NODES)] = Field(
+        [], description="Not these nodes"
+    )
     engine: EngineIn = EngineOptionsIn()
     objective: ObjectiveIn = ObjectiveIn()
     explain: bool = Field(False, description="Say of every node what it could give and why it does what it does")
@@ -65,7 +67,10 @@ class PlanIn(_Ask):
     ``nodes`` gives node_ids in pipeline order; without it, all ready and suspect nodes in order of first registration.
     """
 
-    nodes: Annotated[list[NodeId], Field(max_length=MAX_NODES, json_schema_extra={"uniqueItems": True})] | None = None
+    nodes: (
+        Annotated[list[NodeId], Field(fail_fast=True, max_length=MAX_NODES, json_schema_extra={"uniqueItems": True})]
+        | None
+    ) = None
 
     def to_request(self, default_policy: Policy) -> Request:
         """The request as planning takes it. Raises InvalidFieldError for a node named twice."""
@@ -80,7 +85,7 @@ class SimulateIn(_Ask):
     The reports are read liberally, the rest strictly.
     """
 
-    nodes: Annotated[list[ReportIn], Field(max_length=MAX_NODES)]
+    nodes: Annotated[list[ReportIn], Field(fail_fast=True, max_length=MAX_NODES)]
 
     def to_request(self, default_policy: Policy) -> Request:
         """The request as planning takes it."""
@@ -270,18 +275,9 @@ class PlanItemOut(Out):
     stages: int
 
     @staticmethod
-    def of(plan: Plan) -> "PlanItemOut":
+    def of(plan: KeptPlan) -> "PlanItemOut":
         """The plan in one line."""
-        model, stages = plan.placement.model, sum(a.end > a.start for a in plan.placement.assignments)
-        return PlanItemOut(
-            plan_id=plan.plan_id,
-            created_at=plan.created_at,
-            revision=plan.revision,
-            policy=plan.policy,
-            model=model.name,
-            n_layers=model.n_layers,
-            stages=stages,
-        )
+        return PlanItemOut(**{field: getattr(plan, field) for field in PlanItemOut.model_fields})
 
 
 class PlansOut(Out):

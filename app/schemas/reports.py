@@ -27,13 +27,15 @@ from app.schemas.fields import (
     Path,
     Rate,
     Text,
+    at_most,
 )
 from app.schemas.parsing import Fault, Liberal, Strict, faults
 
 SUSPICIOUSLY_SMALL_BYTES = 64 * MIB
 MAX_UNKNOWN_NAMED = 10
+MAX_RESIDENT = 1_000
 
-Resident = Annotated[dict[NodeId, Bytes], Field(max_length=1_000)]
+Resident = Annotated[dict[NodeId, Bytes], Field(max_length=MAX_RESIDENT), at_most(MAX_RESIDENT)]
 
 
 @lru_cache(maxsize=32_768)
@@ -62,8 +64,11 @@ def _is_loopback(addr: str) -> bool:
 
 def _reachable(addr: str) -> str:
     host = _host(addr)
-    if host is not None and host.is_unspecified:
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    if addr.partition(":")[0] == "0" or any(ip is not None and ip.is_unspecified for ip in (host, mapped)):
         raise ValueError("is the unspecified address; report one that others can reach")
+    if addr.startswith(":") or not any(character.isalnum() for character in addr):
+        raise ValueError("names no host")
     return addr
 
 
@@ -91,6 +96,15 @@ class DeviceIn(Liberal):
             self.mem_avail,
             self.available,
         )
+
+
+def _within_range(devices: list[DeviceIn]) -> list[DeviceIn]:
+    if sum(device.mem_bytes or 0 for device in devices) > INT_MAX:
+        raise ValueError("have more than 2^63-1 mem_bytes together")
+    return devices
+
+
+DevicesIn = Annotated[list[DeviceIn], Field(fail_fast=True, max_length=MAX_DEVICES), AfterValidator(_within_range)]
 
 
 class ConfigIn(Liberal):
@@ -146,7 +160,9 @@ class ReportIn(Liberal):
     disk_free: Bytes | None = None
     gflops: Rate | None = Field(None, description="1e9 FLOP/s")
     io_mbps: Rate | None = Field(None, description="1e6 bytes/s from disk")
-    devices: Annotated[list[DeviceIn], Field(max_length=MAX_DEVICES)] | None = None
+    devices: (
+        Annotated[list[DeviceIn], Field(fail_fast=True, max_length=MAX_DEVICES), AfterValidator(_within_range)] | None
+    ) = None
     config: ConfigIn | None = None
     labels: Labels | None = None
     resident: Resident | None = None
@@ -250,7 +266,7 @@ class HeartbeatIn(Strict):
 
     ram_avail: Bytes | None = None
     disk_free: Bytes | None = None
-    devices: Annotated[list[MovedDeviceIn], Field(max_length=MAX_DEVICES)] | None = None
+    devices: Annotated[list[MovedDeviceIn], Field(fail_fast=True, max_length=MAX_DEVICES)] | None = None
     resident: Resident | None = None
 
     def apply(self, node: Node) -> tuple[Node, tuple[str, ...]]:

@@ -87,6 +87,11 @@ REPORT_FAULTS = [
     ("addr", raw(addr=json.dumps("a" * 256))),
     ("addr", raw(addr='"0.0.0.0:9100"')),
     ("addr", raw(addr='"[::]:9100"')),
+    ("addr", raw(addr='"0:9100"')),
+    ("addr", raw(addr='":9100"')),
+    ("addr", raw(addr='"[::ffff:0.0.0.0]:9100"')),
+    ("addr", raw(addr='"."')),
+    ("devices", raw(devices=json.dumps([{"device": "cuda", "mem_bytes": 2**62}] * 2))),
     ("addr", raw(addr="7")),
     ("node_id", raw(node_id='"a b"')),
     ("node_id", raw(node_id='".."')),
@@ -129,8 +134,8 @@ async def test_a_faulty_field_is_named_by_its_pointer_and_nothing_changes(
 
 
 async def test_each_fault_is_named_up_to_twenty(api: httpx.AsyncClient) -> None:
-    devices = [{"device": "a b", "mem_bytes": "x"}] * 15
-    answer = await api.post("/nodes/register", json=report("a", devices=devices))
+    labels = {f"k{i}": i for i in range(30)}
+    answer = await api.post("/nodes/register", json=report("a", labels=labels))
     errors = answer.json()["errors"]
     assert len(errors) == 21
     assert errors[-1] == {"pointer": "", "message": "and 10 more"}

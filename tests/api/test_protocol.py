@@ -43,7 +43,7 @@ def serving(**options: Any) -> Iterator[tuple[int, uvicorn.Server]]:
     """The port of a server in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        reads_and_answers, http=HastyProtocol, loop="uvloop", lifespan="off", log_config=None, **options
+        reads_and_answers, loop="uvloop", lifespan="off", log_config=None, **({"http": HastyProtocol} | options)
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -192,6 +192,29 @@ def test_an_offer_to_upgrade_is_answered_in_http_1(port: int) -> None:
     with connect(port) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_behind_an_offer_of_http_2_is_read(port: int) -> None:
+    with connect(port) as connection:
+        offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n" + offer + b"Content-Length: 5\r\n\r\nab")
+        connection.sendall(b"cde")
+        assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_trailers_are_not_kept() -> None:
+    headers: list[tuple[bytes, bytes]] = []
+
+    class Seeing(HastyProtocol):
+        def on_message_complete(self) -> None:
+            headers.extend(self.headers)
+            super().on_message_complete()
+
+    with serving(http=Seeing) as (port, _), connect(port) as connection:
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head + b"1\r\na\r\n0\r\nAccept: text/plain\r\n\r\n")
+        assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")
+    assert [name for name, _ in headers] == [b"host", b"transfer-encoding"]
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -36,6 +36,13 @@ def test_a_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_link_to_the_file_is_the_file(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "x.db")
+    real, link = (f"sqlite:///{tmp_path}/{name}.db" for name in ("x", "link"))
+    with open_sqlite(real), pytest.raises(StoreError, match="another server uses"), open_sqlite(link):
+        pass
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [

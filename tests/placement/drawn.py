@@ -14,11 +14,11 @@ speeds = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0, 5.0])
 
 
 @st.composite
-def nodes(draw: st.DrawFn, *, experts: bool, hosts: bool, scale: int) -> tuple[Node, ...]:
-    """One to four nodes, some alike."""
+def nodes(draw: st.DrawFn, *, experts: bool, hosts: bool, most: int) -> tuple[Node, ...]:
+    """One node and more, some alike."""
     found = []
-    for at in range(draw(st.integers(1, 4))):
-        ram = draw(st.integers(0, 30)) * scale
+    for at in range(draw(st.integers(1, most))):
+        ram = draw(st.integers(0, 30))
         bandwidth = draw(st.sampled_from([None, None, 1e-6, 2e-6, 4e-6, 1e-2]))
         found.append(
             Node(
@@ -61,9 +61,9 @@ def blocks(draw: st.DrawFn, n_layers: int, *, experts: bool) -> tuple[Block, ...
 
 
 @st.composite
-def models(draw: st.DrawFn, *, layered: bool, experts: bool) -> ModelCost:
-    """One to six layers."""
-    n_layers = draw(st.integers(1, 6))
+def models(draw: st.DrawFn, *, layered: bool, experts: bool, most: int) -> ModelCost:
+    """One layer and more."""
+    n_layers = draw(st.integers(1, most))
     tied = draw(st.booleans())
     return ModelCost(
         n_layers,
@@ -98,13 +98,21 @@ def engines() -> st.SearchStrategy[Engine]:
 
 @st.composite
 def tasks(  # what a test varies
-    draw: st.DrawFn, *, optimize: str, order: str, layered: bool, experts: bool = False, hosts: bool = False
+    draw: st.DrawFn,
+    *,
+    optimize: str,
+    order: str,
+    layered: bool,
+    experts: bool = False,
+    hosts: bool = False,
+    most_nodes: int = 4,
+    most_layers: int = 6,
 ) -> Task:
     """A task of one objective, order and kind of model; everything else is drawn."""
-    who = draw(nodes(experts=experts, hosts=hosts, scale=1))
+    who = draw(nodes(experts=experts, hosts=hosts, most=most_nodes))
     pins = st.sampled_from([None, None, None, *(n.node_id for n in who)])
     return Task(
-        model=draw(models(layered=layered, experts=experts)),
+        model=draw(models(layered=layered, experts=experts, most=most_layers)),
         nodes=who,
         policy="auto",
         reserve=Reserve(draw(st.integers(0, 1)), 0),

@@ -9,13 +9,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.placement.auto import bounds, orders
+from app.placement.auto.equal import least_sum
 from app.placement.auto.policy import problem_of
 from app.placement.auto.prices import prices
+from app.placement.auto.probing import smallest
 from app.placement.auto.problem import Problem
+from app.placement.auto.pruned import Pruned
 from app.placement.auto.search import solve
-from app.placement.budgets import budget
+from app.placement.auto.states import Costs, Reaches
+from app.placement.auto.uniform import Uniform
+from app.placement.budgets import Reserve, budget
 from app.placement.check import violations
+from app.placement.cost import Block, ModelCost
 from app.placement.errors import DoesNotFitError
+from app.placement.nodes import Node
+from app.placement.objective import Objective
 from app.placement.planner import place
 from app.placement.stages import stack_of, worker_of
 from app.placement.task import Task
@@ -140,3 +148,115 @@ def test_tight_budgets_never_lie(data: st.DataObject) -> None:
     assert plan.proof.best_value >= best[0] * (1 - 1e-9)
     if plan.proof.optimal:
         assert math.isclose(plan.proof.best_value, best[0], rel_tol=1e-9)
+
+
+def wider(data: st.DataObject, optimize: tuple[str, ...], *, layered: bool) -> Task:
+    """Up to eight nodes and twelve layers, too many for all plans, in any order."""
+    drawn = tasks(
+        optimize=data.draw(st.sampled_from(optimize)), order="any", layered=layered, most_nodes=8, most_layers=12
+    )
+    return data.draw(drawn)
+
+
+def reached(problem: Problem) -> float | None:
+    """The least bottleneck by the dynamic programme over states."""
+    return smallest(Reaches(problem).probe, bounds.work(problem))
+
+
+@thorough
+@given(st.data())
+def test_two_exact_solvers_agree_on_bottlenecks_of_equal_layers(data: st.DataObject) -> None:
+    """The search over ends and events, and the one over states; the fewest stages too."""
+    problem = problem_for(wider(data, ("throughput", "memory"), layered=False))
+    if not problem.counts:
+        return
+    uniform, states = Uniform(problem), Reaches(problem)
+    value = uniform.least()
+    assert value == reached(problem)
+    if value is not None:
+        one, other = uniform.fewest(value), states.fewest(value)
+        assert one is not None
+        assert other is not None
+        assert len(one) == len(other)
+
+
+def least_cost(problem: Problem) -> tuple[float, int] | None:
+    """The least sum by the dynamic programme over states, and the fewest stages that reach it."""
+    best = {count: value for count, (value, _) in Costs(problem).best().items() if value < math.inf}
+    if not best:
+        return None
+    value = min(best.values())
+    return value, min(count for count, v in best.items() if v <= value * (1 + 1e-11))
+
+
+@thorough
+@given(st.data())
+def test_two_exact_solvers_agree_on_sums_of_equal_layers(data: st.DataObject) -> None:
+    """The knapsack on a core of any size, and the one over states."""
+    problem = problem_for(wider(data, ("latency",), layered=False))
+    if not problem.counts:
+        return
+    best = least_cost(problem)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("app.placement.auto.equal.CORE", data.draw(st.integers(1, 4)))
+        found = least_sum(problem)
+    assert found.proven
+    assert (best is None) == (found.stages is None)
+    if best is not None:
+        assert math.isclose(found.best_value, best[0], rel_tol=1e-9)
+        assert found.best_stages == best[1]
+        assert found.stages is not None
+        assert math.isclose(problem.value(found.stages), best[0], rel_tol=1e-9)
+
+
+@thorough
+@given(st.data())
+def test_two_exact_solvers_agree_on_sums_of_different_layers(data: st.DataObject) -> None:
+    """The pruned search from the best order, and the one over states."""
+    problem = problem_for(wider(data, ("latency",), layered=True))
+    if not problem.counts:
+        return
+    best, found = least_cost(problem), orders.best_effort(problem)
+    if best is None or found.stages is None:
+        assert found.stages is None
+        return
+    assert found.proven
+    assert math.isclose(found.best_value, best[0], rel_tol=1e-9)
+    assert found.best_stages == best[1]
+    assert math.isclose(problem.value(found.stages), best[0], rel_tol=1e-9)
+
+
+@thorough
+@given(st.data())
+def test_pruning_keeps_every_plan_within_the_limit(data: st.DataObject) -> None:
+    """For each number of stages the best plan is still there, whatever the limit above it."""
+    problem = problem_for(wider(data, ("latency",), layered=True))
+    if not problem.counts:
+        return
+    best = {count: value for count, (value, _) in Costs(problem).best().items() if value < math.inf}
+    if not best:
+        return
+    limit = min(best.values()) * data.draw(st.sampled_from([1.0, 1.1, 2.0, 10.0]))
+    stages = solve(problem).stages
+    assert stages is not None
+    search = Pruned(problem, prices(problem, stages), limit, 10**7)
+    assert search.complete
+    for count, value in best.items():
+        if value <= limit:
+            assert math.isclose(search.found[count][0], value, rel_tol=1e-9)
+            assert math.isclose(problem.value(search.stages(count)), value, rel_tol=1e-9)
+
+
+def test_a_fast_node_that_comes_late_is_not_pruned() -> None:
+    """The slow node must be first; what the fast one saves after it counts for every state before."""
+    fast, middling, slow = (Node(who, who, 4, 4, gflops=speed) for who, speed in (("f", 100.0), ("m", 4.0), ("s", 1.0)))
+    model = ModelCost(9, 0, 0, 0, layers=tuple(Block(1, 1, (5 + at) * 1e6) for at in range(9)))
+    objective = Objective("latency", 0, 1, 0.0, first_node="s")
+    problem = problem_for(Task(model, (fast, middling, slow), "auto", Reserve(0, 0), objective=objective))
+    best = least_cost(problem)
+    stages = solve(problem).stages
+    assert best is not None
+    assert stages is not None
+    priced = prices(problem, stages)
+    assert min(priced.excess) < 0
+    assert math.isclose(Pruned(problem, priced, best[0], 10**6).found[3][0], best[0], rel_tol=1e-9)

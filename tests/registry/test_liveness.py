@@ -93,11 +93,22 @@ async def test_a_stall_does_not_raise_who_had_expired_before() -> None:
     assert world.state("a") == "expired"
 
 
-async def test_a_small_delay_is_no_stall() -> None:
+async def test_a_short_deafness_is_not_counted_against_anybody() -> None:
     world = await fleet("a")
     world.live(22)
     world.clock.pass_s(9)
-    assert world.state("a") == "expired"
+    world.live(8)
+    assert world.state("a") == "suspect"
+    world.live(1)
+    assert world.state("a") == "expired"  # 30 s in which it could have been heard, 40 in all
+
+
+async def test_many_short_suspends_do_not_add_up_to_a_life() -> None:
+    world = await fleet("a")
+    for _ in range(10):
+        world.clock.pass_s(9.5)
+        world.registry.tick()
+    assert world.state("a") == "ready"
 
 
 async def test_more_than_half_of_three_suspect_at_once_get_one_more_ttl_and_only_one() -> None:

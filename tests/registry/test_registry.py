@@ -131,10 +131,11 @@ async def test_one_id_for_two_devices_is_a_conflict_not_a_flapping_node(world: W
 
 async def test_a_small_beat_moves_what_moves(world: World) -> None:
     await world.registry.register(node("a", 100), ("odd",))
-    view = await world.registry.beat("a", lambda n: (replace(n, ram_avail=7), ()))
+    view = await world.registry.beat("a", lambda n: (replace(n, ram_avail=7), ("now",)))
     assert view.budget_bytes == 0
     assert view.node.ram_avail == 7
-    assert view.warnings == ("odd",)
+    assert view.warnings == ("odd", "now")
+    assert world.registry.get("a").warnings == ("odd",)
 
 
 async def test_a_small_beat_of_nobody_is_told_to_register(world: World) -> None:

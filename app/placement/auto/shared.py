@@ -126,7 +126,7 @@ def _planned(problem: Problem, rooms: Rooms, division: Division) -> list[Stages]
     workers = list(problem.workers)
     for at, part in division.items():
         own = workers[at].budget
-        workers[at] = replace(workers[at], budget=Budget(min(own.budget_bytes, part), own.limit))
+        workers[at] = workers[at]._replace(budget=Budget(min(own.budget_bytes, part), own.limit))
     divided = replace(problem, workers=tuple(workers), entries=problem.entries // 20)
     found = [solve(replace(divided, slack=slack)).stages for slack in sorted({0.0, problem.slack})]
     return [stages for stages in found if stages is not None and rooms.kept(problem, stages)]

@@ -4,12 +4,12 @@ The server is imported only where it runs: that takes a second, which ``cleave n
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import jiter
 import typer
 
 from app.cli import demo as demonstration
@@ -59,7 +59,8 @@ def nodes(
         if as_json:
             _print(json.dumps([node.model_dump(mode="json") for node in client.nodes(**wanted)]))
         else:
-            _print(client.raw("GET", "/nodes", as_json=False, params=wanted))
+            for table in client.nodes_text(**wanted):
+                _print(table)
 
 
 @app.command()
@@ -67,8 +68,8 @@ def plan(
     model: Annotated[str | None, typer.Option(help="File with the model's cost as JSON, - for standard input.")] = None,
     layers: Annotated[int | None, typer.Option(help="Number of layers, instead of a file.")] = None,
     layer_bytes: Annotated[int | None, typer.Option(help="Bytes of a layer.")] = None,
-    embed_bytes: Annotated[int, typer.Option(help="Bytes of the embedding.")] = 0,
-    head_bytes: Annotated[int, typer.Option(help="Bytes of the head.")] = 0,
+    embed_bytes: Annotated[int | None, typer.Option(help="Bytes of the embedding, 0 if left out.")] = None,
+    head_bytes: Annotated[int | None, typer.Option(help="Bytes of the head, 0 if left out.")] = None,
     policy: Annotated[str | None, typer.Option(help="auto, ram_balanced, throughput or manual")] = None,
     engine: Annotated[str | None, typer.Option(help="plain, rlx, llama.cpp, vllm or sglang")] = None,
     optimize: Annotated[str | None, typer.Option(help="With auto: throughput, latency or memory")] = None,
@@ -80,21 +81,23 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Place a model on the registered nodes."""
-    if (model is None) == (layers is None or layer_bytes is None):
-        raise typer.BadParameter("give --model FILE, or --layers and --layer-bytes")
     shape = {"n_layers": layers, "per_layer_bytes": layer_bytes, "embed_bytes": embed_bytes, "head_bytes": head_bytes}
+    figures = {key: value for key, value in shape.items() if value is not None}
+    enough = not figures if model is not None else {"n_layers", "per_layer_bytes"} <= figures.keys()
+    if not enough:
+        raise typer.BadParameter("give either --model FILE, or --layers and --layer-bytes")
     with _plain_errors():
         request = {
-            "model": shape if model is None else _read(model),
+            "model": {"embed_bytes": 0, "head_bytes": 0, **figures} if model is None else _parsed(model),
             "policy": policy,
             "engine": engine,
             "objective": {k: v for k, v in (("optimize", optimize), ("context", context)) if v is not None} or None,
-            "nodes": nodes.split(",") if nodes else None,
+            "nodes": None if nodes is None else [name.strip() for name in nodes.split(",")],
             "reserve_ram_gb": reserve_gb,
         }
         body = {key: value for key, value in request.items() if value is not None}
         with Client(url) as client:
-            _print(client.raw("POST", "/plan", as_json=as_json, json=body))
+            _print(client.raw("POST", "/plan", as_json=as_json, body=body))
 
 
 @app.command()
@@ -106,7 +109,7 @@ def simulate(
 ) -> None:
     """Place a model on nodes that needn't be registered."""
     with _plain_errors(), Client(url) as client:
-        _print(client.raw("POST", "/plan/simulate", as_json=as_json, json=_read(file)))
+        _print(client.raw("POST", "/plan/simulate", as_json=as_json, body=_read(file)))
 
 
 @app.command()
@@ -137,16 +140,21 @@ def _plain_errors() -> Iterator[None]:
         yield
     except (ProblemError, UnreachableError, RefusalError) as error:
         typer.echo(str(error).rstrip(), err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(error.exit_code if isinstance(error, RefusalError) else 1) from None
 
 
-def _read(name: str) -> Any:
-    """JSON from a file or standard input. Raises RefusalError."""
+def _read(name: str) -> bytes:
+    """What a file or standard input holds, as it stands. Raises RefusalError."""
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-        return json.loads(text)
+        return typer.get_binary_stream("stdin").read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise RefusalError(f"can't read {name}: {error.strerror}") from None
+
+
+def _parsed(name: str) -> Any:
+    """JSON from a file or standard input, as strictly as the server reads it. Raises RefusalError."""
+    try:
+        return jiter.from_json(_read(name), allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         raise RefusalError(f"{name} is not JSON: {error}") from None
 

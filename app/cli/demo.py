@@ -80,6 +80,7 @@ POLICIES = {
 def run(say: Callable[[str], None]) -> None:
     """Show registration and planning over HTTP. Raises RefusalError where the server doesn't start."""
     with (
+        _ends_when_told(),
         tempfile.TemporaryDirectory(prefix="cleave-demo-") as folder,
         _server(Path(folder)) as url,
         Client(url) as client,
@@ -91,19 +92,27 @@ def run(say: Callable[[str], None]) -> None:
         for policy, meaning in POLICIES.items():
             say(f"--- POST /plan, policy {policy}: {meaning}\n")
             request = {"model": MODEL, "policy": policy, "reserve_ram_gb": 2}
-            say(client.raw("POST", "/plan", as_json=False, json=request))
+            say(client.raw("POST", "/plan", as_json=False, body=request))
     say("The server is stopped and its database is gone.")
 
 
 @contextmanager
 def _server(folder: Path) -> Iterator[str]:
-    """The URL of a server with a database in ``folder``, ended on leaving."""
-    settings = {"CLEAVE_DATABASE_URL": f"sqlite:///{folder}/demo.db", "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0"]
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(  # noqa: S603  # our own command
-            command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=log, text=True
-        )
+    """The URL of a server with a database in ``folder``, ended on leaving.
+
+    It has the default settings whatever the environment says, and imports from where this process does: ``-P`` keeps
+    a stranger's ``app`` in the working directory out.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CLEAVE_")}
+    path = os.pathsep.join(filter(None, sys.path))
+    ours = {"CLEAVE_DATABASE_URL": f"sqlite:///{folder}/demo.db", "PYTHONPATH": path}
+    command = [sys.executable, "-P", "-m", "app.cli", "serve", "--port", "0"]
+    with (
+        (folder / "log").open("w+") as log,
+        subprocess.Popen(  # noqa: S603  # our own command
+            command, env=kept | ours, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         try:
             greeting = process.stdout.readline() if process.stdout else ""
             match = re.search(r"http://\S+:\d+", greeting)
@@ -112,7 +121,14 @@ def _server(folder: Path) -> Iterator[str]:
                 raise RefusalError(f"the server did not start: {log.read()}")
             yield match[0]
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
-            if process.stdout:
-                process.stdout.close()
+            process.terminate()
+
+
+@contextmanager
+def _ends_when_told() -> Iterator[None]:
+    """SIGTERM unwinds what stands inside, so that it leaves no server behind."""
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -11,7 +11,7 @@ import uvicorn
 
 from app.api.protocol import DeadlineProtocol
 from app.cli import logs
-from app.cli.errors import RefusalError
+from app.cli.errors import USAGE, RefusalError
 from app.db import StoreError, open_sqlite
 from app.main import create_app
 from app.settings import Settings, SettingsError, read_settings
@@ -30,6 +30,7 @@ Cleave listens on {url}, its state is in {database}. Try:
   curl {url}/plan -H 'Content-Type: application/json' -H 'Accept: text/plain' -d '{{
     "model": {{"n_layers": 32, "per_layer_bytes": 436224000, "embed_bytes": 1050673152, "head_bytes": 1050681344}}}}'
 
+Every call is described at {url}/openapi.json, every command by cleave --help; to stop it, press Ctrl-C.
 """
 
 
@@ -43,9 +44,13 @@ def serve_forever(host: str, port: int, *, insecure: bool) -> None:
     try:
         settings = read_settings()
     except SettingsError as error:
-        raise RefusalError(str(error)) from None
+        raise RefusalError(str(error), USAGE) from None
     logs.configure(settings.log_format)
-    listener = _listen(host, port)
+    with _listen(host, port) as listener:
+        _serve_on(listener, settings)
+
+
+def _serve_on(listener: socket.socket, settings: Settings) -> None:
     config = uvicorn.Config(
         create_app(settings),
         loop="uvloop",

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.db import nodes
-from app.db.engine import open_sqlite
+from app.db.engine import StoreError, open_sqlite
 from app.ports import NodeRecord, Stored, StoreUnavailableError
 
 FLUSH_S = 1.0
@@ -57,9 +57,12 @@ class SqlJournal:
         self.healthy = True
 
     def load(self) -> Stored:
-        """All that is stored."""
-        with self._engine.connect() as connection:
-            stored = nodes.load(connection)
+        """All that is stored. Raises StoreError where a record can't be read."""
+        try:
+            with self._engine.connect() as connection:
+                stored = nodes.load(connection)
+        except (LookupError, TypeError, ValueError) as error:
+            raise StoreError(f"a node's record in the store can't be read: {error}") from None
         self._durable_revision, self._ordinal = stored.revision, stored.ordinal
         return stored
 

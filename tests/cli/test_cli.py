@@ -3,19 +3,24 @@
 import json
 import logging
 import os
+import resource
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
-from app.cli import logs, main, serve
+from app.cli import demo, logs, main, serve
 from app.cli.commands import app
-from app.client import Client, ProblemError, UnreachableError
+from app.cli.errors import RefusalError
+from app.client import Client
 from app.settings import Settings, SettingsError, read_settings
 from tests.api.requests import ask, report
 from tests.conftest import ROOT, Server, StartServer
@@ -32,6 +37,20 @@ def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.fixture
+def undone() -> Iterator[None]:
+    """What ``serve`` changes in its process is put back: logging, and how many files may be open."""
+    loggers = [logging.getLogger(name) for name in (None, "uvicorn.error", "alembic")]
+    handlers, levels = list(loggers[0].handlers), [logger.level for logger in loggers]
+    said, files = structlog.get_config(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    loggers[0].handlers = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    structlog.configure(**said)
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
 
 @pytest.fixture
@@ -66,13 +85,15 @@ def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:  # noqa: 
     assert serve._is_loopback(host) == loopback  # noqa: SLF001  # small and decisive
 
 
-def test_settings_that_cannot_work_are_named(tmp_path: Path) -> None:
-    refused = process("serve", CLEAVE_TTL_S="20", CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
-    assert refused.returncode == 1
+def test_settings_that_cannot_work_are_named_and_end_as_wrong_usage_does(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    refused = process("serve", CLEAVE_TTL_S="20", CLEAVE_MAX_NODES="7", CLEAVE_DATABASE_URL=url)
+    assert refused.returncode == 2
     assert "CLEAVE_TTL_S=20 is less than 3 x CLEAVE_HEARTBEAT_INTERVAL_S=10" in refused.stderr
     assert "Traceback" not in refused.stderr
-    refused = process("serve", CLEAVE_MAX_NODES="many")
-    assert "CLEAVE_MAX_NODES" in refused.stderr
+    both = cleave("serve", CLEAVE_MAX_NODES="many", CLEAVE_LOG_FORMAT="loud", CLEAVE_DATABASE_URL=url)
+    assert (both.exit_code, "CLEAVE_MAX_NODES" in both.stderr, "CLEAVE_LOG_FORMAT" in both.stderr) == (2, True, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,13 +104,45 @@ def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch)
         read_settings()
 
 
+@pytest.mark.usefixtures("undone")
 def test_a_busy_port_and_a_busy_store_are_said_in_a_line(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
-    busy = process("serve", "--port", port, CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/other.db")
-    assert (busy.returncode, "try another --port" in busy.stderr) == (1, True)
-    twice = process("serve", "--port", "0", CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/cleave.db")
-    assert (twice.returncode, "another server uses" in twice.stderr) == (1, True)
-    assert "Traceback" not in busy.stderr + twice.stderr
+    busy = cleave("serve", "--port", port, CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/other.db")
+    assert (busy.exit_code, "try another --port" in busy.stderr) == (1, True)
+    twice = cleave("serve", "--port", "0", CLEAVE_DATABASE_URL=f"sqlite:///{tmp_path}/cleave.db")
+    assert (twice.exit_code, "another server uses" in twice.stderr) == (1, True)
+    assert busy.stderr.count("\n") == twice.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("undone")
+def test_what_keeps_a_server_from_starting_is_a_line_and_an_exit_code(tmp_path: Path) -> None:
+    url, missing = f"sqlite:///{tmp_path}/x.db", f"sqlite:///{tmp_path}/missing/x.db"
+    for host, database, why in (
+        ("10.0.0.1", url, "there are no tokens yet"),
+        ("127.0.0.1", missing, "can't write beside the database"),
+        ("127.0.0.1", "mysql://x/y", "SQLite only"),
+        ("127.0.0.1", "nonsense", "is not a database URL"),
+    ):
+        refused = cleave("serve", "--host", host, "--port", "0", CLEAVE_DATABASE_URL=database)
+        assert (refused.exit_code, refused.stdout, why in refused.stderr) == (1, "", True), refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("undone")
+def test_a_server_takes_no_more_connections_than_it_may_have_files() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bound = serve._raise_file_limit()  # noqa: SLF001  # small and decisive
+    soft, still_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert (still_hard, soft - bound) == (hard, serve.SPARE_FILES)
+    assert 0 < bound <= serve.MAX_CONNECTIONS
+
+
+def test_an_ipv6_server_is_greeted_with_brackets(start_server: StartServer) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert "curl http://[::1]:" in start_server("--host", "::1").greeting
 
 
 def test_what_the_greeting_says_to_try_works_as_printed(server: Server) -> None:
@@ -98,6 +151,9 @@ def test_what_the_greeting_says_to_try_works_as_printed(server: Server) -> None:
         done = subprocess.run(["bash", "-c", command.strip()], capture_output=True, text=True, check=True)
         assert "10.0.0.5:9100" in done.stdout
     assert "0:32" in done.stdout
+    server.process.terminate()
+    assert server.process.stdout is not None
+    assert f"{server.url}/openapi.json" in server.process.stdout.read()
 
 
 def test_a_terminated_server_ends_at_once_and_in_peace(server: Server) -> None:
@@ -149,7 +205,17 @@ def test_a_model_is_planned_from_figures_a_file_or_standard_input(server: Server
     assert "(simulated)" in simulated.stdout
 
 
-@pytest.mark.parametrize("words", [(), ("--layers", "10"), ("--model", "x", "--layers", "1", "--layer-bytes", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--layers", "10"),
+        ("--layer-bytes", "10", "--embed-bytes", "1", "--head-bytes", "1"),
+        ("--model", "x", "--layers", "1", "--layer-bytes", "1"),
+        ("--model", "x", "--layers", "1"),
+        ("--model", "x", "--embed-bytes", "0"),
+    ],
+)
 def test_a_model_is_given_in_one_way(words: tuple[str, ...]) -> None:
     assert cleave("plan", *words).exit_code == 2
 
@@ -160,7 +226,7 @@ def test_refusals_are_said_on_stderr_with_exit_code_1(server: Server, tmp_path: 
     assert refused.stderr.startswith("409 There is no node to plan on")
     (tmp_path / "broken").write_text("{")
     for words, said in (
-        (("simulate", str(tmp_path / "broken")), "is not JSON"),
+        (("plan", "--model", str(tmp_path / "broken")), "is not JSON"),
         (("simulate", str(tmp_path / "missing")), "can't read"),
         (("nodes", "--url", "http://127.0.0.1:9"), "start one with: cleave serve"),
         (("nodes", "--url", "nonsense"), "no server answers"),
@@ -169,32 +235,61 @@ def test_refusals_are_said_on_stderr_with_exit_code_1(server: Server, tmp_path: 
         assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
 
 
-def test_the_client_raises_problems_with_their_figures(server: Server) -> None:
-    with Client(server.url) as client:
-        client.register(report("a", gib=5))
-        assert client.plan(ask(model=ask()["model"] | {"n_layers": 5})).assignments[0].node_id == "a"
-        assert client.simulate(ask(nodes=[report("x")])).plan_id is None
-        assert [n.node_id for n in client.nodes(state="ready")] == ["a"]
-        with pytest.raises(ProblemError) as refused:
-            client.plan(ask())
-        assert (refused.value.status, refused.value.document["capacity_layers"]) == (409, 5)
-    with pytest.raises(UnreachableError), Client("http://127.0.0.1:9") as nobody:
-        nobody.register(report("a"))
-
-
-def test_the_client_pages_through_all_nodes(server: Server) -> None:
-    with Client(server.url) as client:
-        for number in range(5):
-            client.register(report(f"n{number}"))
-        assert [n.node_id for n in client.nodes(limit="2")] == [f"n{i}" for i in range(5)]
-
-
 def test_the_demo_shows_every_policy_and_cleans_up() -> None:
     shown = cleave("demo")
     assert shown.exit_code == 0, shown.stderr
     for word in ("gpu-box", "ram_balanced", "throughput", "manual", "0:10", "is stopped"):
         assert word in shown.stdout
     assert "OVER BUDGET" not in shown.stdout
+
+
+def test_an_empty_list_of_nodes_is_not_all_of_them(server: Server) -> None:
+    with Client(server.url) as client:
+        client.register(report("a"))
+        client.register(report("b"))
+    figures = ("plan", "--url", server.url, "--layers", "1", "--layer-bytes", "1", "--nodes")
+    assert cleave(*figures, "").stderr.startswith("422")
+    assert "0:1" in cleave(*figures, " b , a").stdout
+
+
+def test_files_that_are_nearly_json_are_refused_in_words(server: Server, tmp_path: Path) -> None:
+    url, file = ("--url", server.url), str(tmp_path / "x.json")
+    for text in ('{"n_layers": NaN}', '{"name": "\\ud800"}', '{"name": 1, "name": 2}', "[" * 100_000, "\xff"):
+        Path(file).write_text(text, "latin-1")
+        planned = cleave("plan", *url, "--model", file)
+        assert (planned.exit_code, planned.stderr.startswith(f"{file} is not JSON: ")) == (1, True), planned.output
+        simulated = cleave("simulate", file, *url)
+        assert (simulated.exit_code, simulated.stderr.startswith("400 The body is not JSON")) == (1, True)
+    for reserve in ("nan", "inf"):
+        refused = cleave("plan", *url, "--layers", "1", "--layer-bytes", "1", "--reserve-gb", reserve)
+        assert (refused.exit_code, refused.stderr.startswith("400 The body is not JSON")) == (1, True)
+
+
+def test_the_demo_is_kept_from_strangers_settings_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__init__.py").write_text("raise SystemExit('another app than ours')")
+    monkeypatch.chdir(tmp_path)
+    shown = cleave("demo", CLEAVE_MAX_NODES="1", CLEAVE_TTL_S="1")
+    assert (shown.exit_code, shown.stdout.count("--- POST /plan")) == (0, 3), shown.stderr
+
+
+def test_a_demo_that_is_told_to_end_takes_its_server_along(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "app.cli", "demo"]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().partition("127.0.0.1:")[2].partition(".")[0])
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_whose_server_does_not_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "demo.db").mkdir()
+    with pytest.raises(RefusalError, match="can't use"), demo._server(tmp_path):  # noqa: SLF001  # where it can't be had
+        pytest.fail("it started")
 
 
 def test_the_openapi_document_is_printed() -> None:
@@ -207,6 +302,9 @@ def test_main_is_the_console_entry(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
+    assert "serve" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        runpy.run_module("app.cli", run_name="__main__", alter_sys=True)
     assert "serve" in capsys.readouterr().out
 
 

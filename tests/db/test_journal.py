@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from app.db import SqlJournal, journal, open_journal, open_sqlite
+from app.db import SqlJournal, StoreError, journal, open_journal, open_sqlite
 from app.db import nodes as nodes_table
 from app.placement.nodes import Device, Node, NodeConfig
 from app.ports import NodeRecord, Overrides, StoreUnavailableError
@@ -210,3 +210,11 @@ def test_records_of_other_versions_can_be_read() -> None:
     older = text.replace('"device_index":0,', "")
     assert load_record(newer) == load_record(older) == load_record(text)
     assert replace(load_record(text).reported, devices=()) == record("a").reported
+
+
+def test_a_record_that_cannot_be_read_is_said_in_words(url: str) -> None:
+    with open_sqlite(url) as engine:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO nodes VALUES ('a', 1, 1, '{}')")
+        with pytest.raises(StoreError, match="can't be read"):
+            SqlJournal(engine).load()

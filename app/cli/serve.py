@@ -12,7 +12,7 @@ import uvicorn
 from app.api.protocol import DeadlineProtocol
 from app.cli import logs
 from app.cli.errors import USAGE, RefusalError
-from app.db import StoreError, open_sqlite
+from app.db import StoreError, open_journal
 from app.main import create_app
 from app.settings import Settings, SettingsError, read_settings
 
@@ -66,8 +66,8 @@ def _serve_on(listener: socket.socket, settings: Settings) -> None:
         timeout_graceful_shutdown=5,
     )
     try:
-        with open_sqlite(settings.database_url):
-            pass  # says what is wrong with the store before the server starts, in words
+        with open_journal(settings.database_url) as journal:
+            journal.load()  # says what is wrong with the store before the server starts, in words
         _Server(config, _greeting(listener, settings)).run(sockets=[listener])
     except StoreError as error:
         raise RefusalError(str(error)) from None

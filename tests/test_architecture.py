@@ -1,5 +1,6 @@
 """Each import contract holds, and is seen to break once on a planted import."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -78,7 +79,4 @@ def test_a_module_outside_of_the_layers_breaks_them(copy: Path) -> None:
 
 def test_placement_reaches_for_no_clock_chance_or_world_through_builtins() -> None:
     for file in (ROOT / "app/placement").rglob("*.py"):
-        text = file.read_text()
-        assert "open(" not in text, file
-        assert "print(" not in text, file
-        assert "__import__" not in text, file
+        assert re.search(r"\b(open|print|input|__import__)\(", file.read_text()) is None, file

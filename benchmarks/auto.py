@@ -32,9 +32,9 @@ def mixed(layers: int) -> ModelCost:
 
 
 def fleet(nodes: int, model: ModelCost) -> tuple[Node, ...]:
-    """Unlike nodes that hold the model about twice."""
+    """Unlike nodes that hold the model about twice, in large fleets more, since each holds some layers."""
     rng = random.Random(1)  # noqa: S311  # a repeatable fleet, not a secret
-    each = model.total_bytes / nodes
+    each = max(model.total_bytes / nodes, 3 * GB)
     return tuple(
         Node(
             f"n{i:05}",

@@ -10,7 +10,7 @@ LINT := openapi/lint
 OPENAPI := openapi/openapi.json
 # Fully covered. The rest of placement, policy auto and what came with it, has to get there and be added here.
 PLACEMENT := app/placement
-CORE := $(PLACEMENT)/units.py,$(PLACEMENT)/nodes.py,$(PLACEMENT)/budgets.py,$(PLACEMENT)/reference.py,$(PLACEMENT)/planner.py,$(PLACEMENT)/plans.py,$(PLACEMENT)/errors.py,$(PLACEMENT)/stages.py,$(PLACEMENT)/engines.py,$(PLACEMENT)/objective.py,$(PLACEMENT)/task.py
+CORE := $(PLACEMENT)/units.py,$(PLACEMENT)/nodes.py,$(PLACEMENT)/budgets.py,$(PLACEMENT)/reference.py,$(PLACEMENT)/planner.py,$(PLACEMENT)/plans.py,$(PLACEMENT)/errors.py,$(PLACEMENT)/engines.py,$(PLACEMENT)/objective.py,$(PLACEMENT)/task.py
 
 .PHONY: help run test check bench demo openapi lock format lint types imports openapi-drift openapi-lint clean
 help:

@@ -240,6 +240,11 @@ def render(error: CleaveError) -> tuple[Kind, bytes]:
     return KINDS[type(error)], to_json(document(error))
 
 
+def bug() -> tuple[Kind, bytes]:
+    """Status and body where the server itself is at fault: no detail, which may be a secret or an attacker's text."""
+    return BUG, to_json(_head(BUG, "the cause is in the server's log"))
+
+
 def respond(request: Request, error: CleaveError, headers: dict[str, str] | None = None) -> Response:
     """The answer to a request that met this error."""
     return _response(request, KINDS[type(error)], document(error), headers or {})
@@ -248,7 +253,8 @@ def respond(request: Request, error: CleaveError, headers: dict[str, str] | None
 def mistake(request: Request, error: Exception) -> Response:
     """The answer where the server itself is at fault: the cause goes to the log and to nobody else."""
     log.error("unhandled error", path=request.url.path, method=request.method, exc_info=error)
-    return Response(to_json(_head(BUG, "the cause is in the server's log")), BUG.status, media_type=CONTENT_TYPE)
+    kind, body = bug()
+    return Response(body, kind.status, media_type=CONTENT_TYPE)
 
 
 def gone() -> Response:

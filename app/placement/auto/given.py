@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from app.placement.auto.problem import Problem, Stage, Stages
+from app.placement.auto.spread import Cuts, Spread
 
 Step = tuple[int, int, int]
 """A cut that is reached, by which worker, from which cut."""
@@ -48,30 +49,27 @@ def fewest(problem: Problem, limit: float) -> Stages | None:
 
 
 def _few(problem: Problem, limit: float) -> tuple[Stages | None, float]:
-    following = math.inf
     if isinstance(problem.counts, range):
-        return _stretch(problem, limit, None, len(problem.counts))
+        return _stretch(problem, limit, len(problem.counts))
+    following = math.inf
     for count in problem.counts:
-        stages, then = _stretch(problem, limit, count, count)
+        stages, then = _exactly(problem, limit, count)
         if stages is not None:
             return stages, limit
         following = min(following, then)
     return None, following
 
 
-def _stretch(problem: Problem, limit: float, exactly: int | None, most: int) -> tuple[Stages | None, float]:
-    """Row by row the furthest cut with so many stages, for every prefix of the nodes.
-
-    ``exactly``: leave a cut for each stage that must follow; shortened stages still fit.
-    """
+def _stretch(problem: Problem, limit: float, most: int) -> tuple[Stages | None, float]:
+    """Row by row the furthest cut with at most so many stages, for every prefix of the nodes."""
     end, following = problem.chain.end, math.inf
     before: list[int] = [0] * len(problem.workers)
     rows: list[list[Step | None]] = []
     for count in range(1, most + 1):
-        row, then = _row(problem, limit, before, count, end if exactly is None else end - exactly + count)
+        row, then = _row(problem, limit, before, count)
         following = min(following, then)
         rows.append(row)
-        if (exactly is None or count == exactly) and row[-1] is not None and row[-1][0] == end:
+        if row[-1] is not None and row[-1][0] == end:
             return _backtrack(rows), limit
         if row[-1] is None:
             break
@@ -79,9 +77,7 @@ def _stretch(problem: Problem, limit: float, exactly: int | None, most: int) -> 
     return None, following
 
 
-def _row(
-    problem: Problem, limit: float, before: Sequence[int], count: int, cap: int
-) -> tuple[list[Step | None], float]:
+def _row(problem: Problem, limit: float, before: Sequence[int], count: int) -> tuple[list[Step | None], float]:
     """The furthest steps with one stage more than ``before`` tells for the nodes ahead of each."""
     end, last, following = problem.chain.end, problem.last, math.inf
     row: list[Step | None] = []
@@ -91,7 +87,6 @@ def _row(
         if 0 <= a < end and (count > 1 or problem.first in (None, worker)):
             b = lane.reach(a, limit)
             following = min(following, lane.after(a, b))
-            b = min(b, cap)
             if last is not None:
                 b = min(b, end - 1) if worker != last else b if b == end else a
             if b > a and (best is None or b > best[0]):
@@ -107,6 +102,47 @@ def _backtrack(rows: Sequence[Sequence[Step | None]]) -> Stages:
         step = row[worker - 1]
         b, worker, a = step or (0, 0, 0)
         stages.append((worker, a, b))
+    return tuple(reversed(stages))
+
+
+def _exactly(problem: Problem, limit: float, count: int) -> tuple[Stages | None, float]:
+    """Row by row the cuts that exactly so many stages reach, for every prefix of the nodes."""
+    spreads = {id(lane): Spread(lane, limit) for lane in problem.lanes}
+    reached: list[list[Cuts]] = [[1] * (len(problem.workers) + 1)]
+    following = math.inf
+    for stage in range(count):
+        row: list[Cuts] = [0]
+        for worker, lane in enumerate(problem.lanes):
+            ends, then = 0, math.inf
+            if stage or problem.first in (None, worker):
+                ends, then = spreads[id(lane)].after(reached[-1][worker])
+            row.append(row[-1] | _closing(problem, worker, ends))
+            following = min(following, then)
+        reached.append(row)
+    if not reached[-1][-1] >> problem.chain.end & 1:
+        return None, following
+    return _traced(problem, reached, spreads), limit
+
+
+def _closing(problem: Problem, worker: int, ends: Cuts) -> Cuts:
+    """The ends that are left where only the pinned last node may, and must, finish the plan."""
+    whole = 1 << problem.chain.end
+    if problem.last is None:
+        return ends
+    return ends & whole if worker == problem.last else ends & ~whole
+
+
+def _traced(problem: Problem, reached: list[list[Cuts]], spreads: dict[int, Spread]) -> Stages:
+    """A plan that reaches the end: of each stage the first node that reaches its cut."""
+    stages: list[Stage] = []
+    b, worker = problem.chain.end, len(problem.workers)
+    for stage in range(len(reached) - 1, 0, -1):
+        while reached[stage][worker - 1] >> b & 1:
+            worker -= 1
+        worker -= 1
+        a = spreads[id(problem.lanes[worker])].start(reached[stage - 1][worker], b) or 0
+        stages.append((worker, a, b))
+        b = a
     return tuple(reversed(stages))
 
 

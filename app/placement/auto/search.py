@@ -17,6 +17,9 @@ from app.placement.auto.uniform import Uniform
 MOVES = 500_000
 """States times kinds that are laid out at most: about 0.1 s per limit."""
 
+EXACT_MOVES = 25_000
+"""The same where a number of stages is demanded, which takes sets of cuts instead of cuts: 20 times the time."""
+
 
 def solve(problem: Problem) -> Outcome:
     """The best plan within the step budgets. See ``docs/planner.md`` for what is exact."""
@@ -76,7 +79,7 @@ def _any_order(problem: Problem) -> Outcome:
     kinds = kinds_of(problem)
     moves = size(kinds) * len(kinds)
     if problem.monotone and not problem.sums:
-        if moves <= MOVES:
+        if moves <= (MOVES if isinstance(problem.counts, range) else EXACT_MOVES):
             reaches = Reaches(problem)
             return _chosen(problem, smallest(reaches.probe, bounds.work(problem)), reaches.fewest)
         return orders.best_effort(problem)

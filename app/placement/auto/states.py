@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import add
 
 from app.placement.auto.problem import Lane, Problem, Stage, Stages
+from app.placement.auto.spread import Cuts, Spread
 from app.placement.auto.sweep import Column, Row, Rule, columns, extended, start_of
 
 
@@ -97,15 +98,24 @@ class Reaches:
         return self._few(limit)[0]
 
     def _few(self, limit: float) -> tuple[Stages | None, float]:
-        tables = [_reaches(kind.lane, limit) for kind in self.states.kinds]
         close, following = self._close(limit)
-        following = min([following, *(then for _, then in tables)])
-        for count, exactly in self._counts():
-            furthest, via = self._furthest([table for table, _ in tables], count, exactly=exactly)
-            state = self._done(furthest, count, close, exactly=exactly)
-            if state is not None:
-                return self._stages(state, furthest, via), limit
+        if isinstance(self.problem.counts, range):
+            stages, then = self._at_most(limit, len(self.problem.counts), close)
+            return stages, min(following, then)
+        for count in self.problem.counts:
+            stages, then = self._exactly(limit, count, close)
+            following = min(following, then)
+            if stages is not None:
+                return stages, limit
         return None, following
+
+    def _at_most(self, limit: float, count: int, close: int) -> tuple[Stages | None, float]:
+        tables = [_reaches(kind.lane, limit) for kind in self.states.kinds]
+        furthest, via = self._furthest([table for table, _ in tables])
+        state = self._done(furthest, count, close)
+        if state is None:
+            return None, min((then for _, then in tables), default=math.inf)
+        return self._stages(state, furthest, via), limit
 
     def _close(self, limit: float) -> tuple[int, float]:
         """The first cut from which the pinned last node finishes within the limit, and the next limit for it."""
@@ -116,14 +126,8 @@ class Reaches:
         close = next((a for a, value in enumerate(finals) if value <= limit and value < math.inf), end + 1)
         return close, min((value for value in finals if value > limit), default=math.inf)
 
-    def _counts(self) -> Iterator[tuple[int, bool]]:
-        if isinstance(self.problem.counts, range):
-            yield len(self.problem.counts), False
-        else:
-            yield from ((count, True) for count in self.problem.counts)
-
-    def _furthest(self, tables: list[list[int]], count: int, *, exactly: bool) -> tuple[list[int], list[int]]:
-        """The furthest cut of each state and who got there; ``exactly``: leave a cut for each stage to come."""
+    def _furthest(self, tables: list[list[int]]) -> tuple[list[int], list[int]]:
+        """The furthest cut of each state and who got there."""
         used, end = self.states.used, self.end
         furthest, via = [-1] * len(used), [0] * len(used)
         furthest[0] = 0
@@ -131,24 +135,61 @@ class Reaches:
             at = furthest[state]
             if at < 0 or at == end:
                 continue
-            cap = end - count + used[state] + 1 if exactly else end - self.pinned
             for target, kind in moves:
-                reached = tables[kind][at]
-                reached = min(reached, cap)
+                reached = min(tables[kind][at], end - self.pinned)
                 if reached > at and reached > furthest[target]:
                     furthest[target] = reached
                     via[target] = kind
         return furthest, via
 
-    def _done(self, furthest: list[int], count: int, close: int, *, exactly: bool) -> int | None:
+    def _done(self, furthest: list[int], count: int, close: int) -> int | None:
         """The state with the fewest stages from which the plan is complete, within the allowed number."""
         used = self.states.used
         wanted = close if self.pinned else self.end
-        least = count - self.pinned if exactly else 0
-        done = (s for s, at in enumerate(furthest) if at >= wanted and least <= used[s] <= count - self.pinned)
+        done = (s for s, at in enumerate(furthest) if at >= wanted and used[s] <= count - self.pinned)
         if self.problem.first is not None:
             done = (s for s in done if s)
         return min(done, key=used.__getitem__, default=None)
+
+    def _exactly(self, limit: float, count: int, close: int) -> tuple[Stages | None, float]:
+        """A plan of so many stages: every state with all the cuts that it reaches, not the furthest alone."""
+        used, following, inner = self.states.used, math.inf, (1 << self.end) - 1
+        spreads = [Spread(kind.lane, limit) for kind in self.states.kinds]
+        reached: list[Cuts] = [0] * len(used)
+        reached[0] = 1
+        for state, moves in enumerate(self.states.moves):
+            if not reached[state] or used[state] >= count - self.pinned:
+                continue
+            for target, kind in moves:
+                ends, then = spreads[kind].after(reached[state])
+                reached[target] |= ends & inner if self.pinned else ends
+                following = min(following, then)
+        goal = inner >> close << close if self.pinned else 1 << self.end
+        for state, cuts in enumerate(reached):
+            if cuts & goal and used[state] == count - self.pinned and (state or self.problem.first is None):
+                return self._traced(state, reached, spreads), limit
+        return None, following
+
+    def _traced(self, state: int, reached: list[Cuts], spreads: list[Spread]) -> Stages:
+        """The stages that lead to a state, and the pinned last node's."""
+        b, stages, tail = self.end, list[Stage](), Stages()
+        if self.problem.last is not None:
+            b = reached[state].bit_length() - 1
+            tail = ((self.problem.last, b, self.end),)
+        while state:
+            state, stage = next(self._before(state, b, reached, spreads))
+            stages.append(stage)
+            b = stage[1]
+        return named(self.states.kinds, stages[::-1]) + tail
+
+    def _before(self, state: int, b: int, reached: list[Cuts], spreads: list[Spread]) -> Iterator[tuple[int, Stage]]:
+        """The states and stages that lead to this state and cut."""
+        for at, kind in enumerate(self.states.kinds):
+            before = state - kind.stride
+            if kind.digit(state) and (state, at) in self.states.moves[before]:
+                a = spreads[at].start(reached[before], b)
+                if a is not None:
+                    yield before, (at, a, b)
 
     def _stages(self, state: int, furthest: list[int], via: list[int]) -> Stages:
         stages: list[Stage] = []

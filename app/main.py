@@ -12,11 +12,13 @@ import structlog
 from fastapi import FastAPI
 
 from app import __version__
-from app.api import beats, nodes, openapi, plans, problems, system
+from app.api import beats, models, nodes, openapi, plans, problems, system
 from app.api.deps import Services
+from app.catalog import Catalog
 from app.db import open_journal
 from app.planning import Planner
 from app.registry import Registry, Rules
+from app.schemas.catalog import PutModelIn
 from app.schemas.nodes import OverridesIn
 from app.schemas.plans import PlanIn, SimulateIn
 from app.schemas.problems import InvalidRequestOut, ProblemOut
@@ -32,6 +34,9 @@ Errors are problem documents (RFC 9457). `Accept: text/plain` gives tables.
 """
 
 PLANNING_THREADS = 2
+
+BODIES = (ReportIn, BatchIn, HeartbeatIn, OverridesIn, PutModelIn, PlanIn, SimulateIn)
+"""What routes read themselves, for the OpenAPI document."""
 
 log = structlog.get_logger("cleave")
 
@@ -59,6 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
         servers=[{"url": "/", "description": "This server"}],
         openapi_tags=[
             {"name": "nodes", "description": "What machines there are."},
+            {"name": "models", "description": "What models cost."},
             {"name": "plans", "description": "Where to put a model."},
             {"name": "system", "description": "Probes, build, explanations."},
         ],
@@ -68,9 +74,9 @@ def create_app(settings: Settings) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
     )
-    routers = [module.router for module in (nodes, plans, system)]
+    routers = [module.router for module in (nodes, models, plans, system)]
     problems.install(app, [route for router in routers for route in router.routes])
-    openapi.install(app, ReportIn, BatchIn, HeartbeatIn, OverridesIn, PlanIn, SimulateIn, ProblemOut, InvalidRequestOut)
+    openapi.install(app, *BODIES, ProblemOut, InvalidRequestOut)
     beats.install(app)
     for router in routers:
         app.include_router(router)
@@ -92,12 +98,15 @@ async def _running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
         stored = journal.load()
         journal.start(asyncio.get_running_loop())
         registry = Registry(rules, clock, journal, stored)
-        planner = Planner(registry, settings.default_reserve_bytes, clock.now, lambda: secrets.token_hex(8))
+        catalog = Catalog(journal, clock.now, stored.models)
+        planner = Planner(registry, catalog, settings.default_reserve_bytes, clock.now, lambda: secrets.token_hex(8))
         app.state.services = Services(
-            registry, planner, settings.default_policy, anyio.CapacityLimiter(PLANNING_THREADS)
+            registry, catalog, planner, settings.default_policy, anyio.CapacityLimiter(PLANNING_THREADS)
         )
         ticking = asyncio.create_task(_tick(registry))
-        log.info("started", version=__version__, nodes=len(stored.nodes), revision=stored.revision)
+        log.info(
+            "started", version=__version__, nodes=len(stored.nodes), models=len(stored.models), revision=stored.revision
+        )
         try:
             yield
         finally:

@@ -9,17 +9,17 @@ from app.placement.budgets import Reserve
 from app.placement.check import violations
 from app.placement.cost import ModelCost
 from app.placement.engines import PLAIN, Engine
-from app.placement.errors import CleaveError, DoesNotFitError, NoNodesError
+from app.placement.errors import CleaveError, DoesNotFitError, NoNodesError, OverBudgetError
 from app.placement.explain import NodeFacts, explain
 from app.placement.nodes import Node
 from app.placement.objective import Objective
-from app.placement.planner import place
+from app.placement.planner import can_place, place
 from app.placement.plans import Idle, Placement
 from app.placement.precision import at_precision
 from app.placement.reference import Policy
 from app.placement.suggest import suggestions
 from app.placement.task import Task
-from app.ports import FleetView, Standing, UnknownNodeError
+from app.ports import FleetView, ModelView, Standing, UnknownNodeError
 
 RECENT_PLANS = 1_000
 RECENT_BYTES = 32 * 1024 * 1024
@@ -46,11 +46,12 @@ class UnknownPlanError(CleaveError):
 class Request:
     """What an orchestrator asks for.
 
-    ``nodes`` are node_ids in pipeline order, None for everybody ready or suspect in order of first
-    registration; ``selector`` are labels that a node must have.
+    ``model`` is a cost, or the names of variants of one model, the best first. ``nodes`` are node_ids in pipeline
+    order, None for everybody ready or suspect in order of first registration; ``selector`` are labels that a node must
+    have.
     """
 
-    model: ModelCost
+    model: ModelCost | tuple[str, ...]
     policy: Policy
     reserve_bytes: int | None = None
     nodes: tuple[str, ...] | None = None
@@ -64,16 +65,28 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A placement and the policy that made it; a simulation is no more than that.
+class Variant:
+    """A model's cost, by which name and in which version it was found (None: it stood in the request).
 
-    ``precision`` is the one of the ladder that the layers were scaled to, None where the model fits as it is; ``facts``
-    are there where the request wanted them explained.
+    ``precision`` is the one that its layers are scaled to, None where they are as they are.
+    """
+
+    cost: ModelCost
+    ref: str | None = None
+    version: int | None = None
+    precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A placement, the policy that made it and the variant that it places; a simulation is no more than that.
+
+    ``facts`` are there where the request wanted them explained.
     """
 
     policy: Policy
     placement: Placement
-    precision: str | None
+    variant: Variant
     facts: tuple[NodeFacts, ...] | None
 
 
@@ -104,9 +117,8 @@ class KeptPlan:
         """The plan with its answer. Nothing of its nodes is kept: each beat makes new ones, and old ones add up."""
         model = plan.placement.model
         stages = sum(a.end > a.start for a in plan.placement.assignments)
-        return KeptPlan(
-            plan.plan_id, plan.created_at, plan.revision, plan.policy, model.name, model.n_layers, stages, packed
-        )
+        name = plan.variant.ref or model.name
+        return KeptPlan(plan.plan_id, plan.created_at, plan.revision, plan.policy, name, model.n_layers, stages, packed)
 
 
 class RecentPlans:
@@ -147,10 +159,16 @@ class Planner:
     """Plans on a registry, and without one."""
 
     def __init__(
-        self, fleet: FleetView, default_reserve_bytes: int, now: Callable[[], datetime], new_id: Callable[[], str]
+        self,
+        fleet: FleetView,
+        models: ModelView,
+        default_reserve_bytes: int,
+        now: Callable[[], datetime],
+        new_id: Callable[[], str],
     ) -> None:
         """``new_id`` makes plan_ids."""
         self._fleet = fleet
+        self._models = models
         self._default_reserve_bytes = default_reserve_bytes
         self._now = now
         self._new_id = new_id
@@ -159,25 +177,39 @@ class Planner:
     def prepare(self, request: Request) -> Callable[[], Plan]:
         """The work of planning on the registry as it is now; calling it touches nothing but its own snapshot.
 
-        So it may run on another thread while beats come in. Raises UnknownNodeError.
+        So it may run on another thread while beats come in. Raises UnknownNodeError, UnknownModelError.
         """
         fleet = self._fleet.fleet()
         candidates = _candidates(request, fleet.standings)
+        variants = self._variants(request)
         plan_id, created_at = self._new_id(), self._now()
 
         def work() -> Plan:
-            made = self._make(request, candidates)
-            return Plan(made.policy, made.placement, made.precision, made.facts, plan_id, created_at, fleet.revision)
+            made = self._make(request, variants, candidates)
+            return Plan(made.policy, made.placement, made.variant, made.facts, plan_id, created_at, fleet.revision)
 
         return work
 
     def prepare_simulation(self, request: Request, nodes: Sequence[Node]) -> Callable[[], Outcome]:
-        """The same for nodes that the request brings along; equal requests give equal plans."""
+        """The same for nodes that the request brings along; equal requests give equal plans.
+
+        Raises UnknownModelError.
+        """
         candidates = _candidates(request, [Standing(node, "ready") for node in nodes])
+        variants = self._variants(request)
 
-        return lambda: self._make(request, candidates)
+        return lambda: self._make(request, variants, candidates)
 
-    def _make(self, request: Request, candidates: Sequence[Standing]) -> Outcome:
+    def _variants(self, request: Request) -> tuple[Variant, ...]:
+        """What the request's model may be, the best first; last come the precisions of its ladder, as estimates."""
+        if isinstance(request.model, ModelCost):
+            found = [Variant(request.model)]
+        else:
+            records = [self._models.get(name) for name in request.model]
+            found = [Variant(r.cost, r.name, r.version) for r in records]
+        return (*found, *[replace(found[-1], precision=p) for p in request.precision_ladder])
+
+    def _make(self, request: Request, variants: Sequence[Variant], candidates: Sequence[Standing]) -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
         gone = tuple(Idle(s.node.node_id, s.state) for s in candidates if s.state == "expired")
         alive = tuple(s.node for s in candidates if s.state != "expired")
@@ -185,9 +217,15 @@ class Planner:
             raise NoNodesError(excluded={i.node_id: i.reason for i in gone})
         reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
         task = Task(
-            request.model, alive, request.policy, reserve, request.allow_over_budget, request.engine, request.objective
+            variants[0].cost,
+            alive,
+            request.policy,
+            reserve,
+            request.allow_over_budget,
+            request.engine,
+            request.objective,
         )
-        placed, precision = _down_the_ladder(task, request.precision_ladder)
+        placed, variant = _first_that_fits(task, variants)
         found = violations(placed, allow_over_budget=request.allow_over_budget)
         if found:
             raise UnsoundPlanError("; ".join(found))
@@ -195,24 +233,29 @@ class Planner:
         facts = explain(placed, alive) if request.explain else None
         idle = placed.idle if request.nodes is None else placed.idle + gone
         placed = replace(placed, idle=idle, warnings=placed.warnings + suspects)
-        return Outcome(request.policy, placed, precision, facts)
+        return Outcome(request.policy, placed, variant, facts)
 
 
-def _down_the_ladder(task: Task, ladder: tuple[str, ...]) -> tuple[Placement, str | None]:
-    """The placement of the model as it is, or at the first precision of the ladder that fits.
+def _first_that_fits(task: Task, variants: Sequence[Variant]) -> tuple[Placement, Variant]:
+    """The placement of the first variant that fits.
 
-    Raises DoesNotFitError of the model as it is, with suggestions.
+    Raises DoesNotFitError, with suggestions, or OverBudgetError, of the last one that isn't an estimate.
     """
-    try:
-        return place(task), None
-    except DoesNotFitError as refusal:
-        for precision in ladder:
-            try:
-                return place(replace(task, model=at_precision(task.model, precision))), precision
-            except DoesNotFitError:
-                continue
-        refusal.suggestions = suggestions(task)
-        raise
+    for variant in variants:
+        cost = at_precision(variant.cost, variant.precision) if variant.precision else variant.cost
+        tried = replace(task, model=cost)
+        try:
+            if not variant.precision or can_place(tried):
+                return place(tried), variant
+        except (DoesNotFitError, OverBudgetError) as error:
+            if not variant.precision:
+                refused, refusal = tried, error
+    names = [variant.ref for variant in variants if variant.ref and not variant.precision]
+    if len(names) > 1:
+        refusal.detail = f"none of {', '.join(names)} fits; of the last: {refusal.detail}"
+    if isinstance(refusal, DoesNotFitError):
+        refusal.suggestions = suggestions(refused)
+    raise refusal
 
 
 def _candidates(request: Request, standings: Sequence[Standing]) -> list[Standing]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
+from app.placement.cost import ModelCost
 from app.placement.errors import CleaveError
 from app.placement.nodes import Node
 
@@ -39,12 +40,28 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A named cost as it is stored. ``version`` is the store's revision at its last change."""
+
+    name: str
+    cost: ModelCost
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+Record = NodeRecord | ModelRecord
+Kind = Literal["node", "model"]
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
-    """All that a store holds: the registry's revision, the last ordinal given, the nodes in order of ordinals."""
+    """All that a store holds: its revision, the last ordinal given, the nodes in order of ordinals, the models."""
 
     revision: int
     ordinal: int
     nodes: tuple[NodeRecord, ...]
+    models: tuple[ModelRecord, ...] = ()
 
 
 MAX_NAMED = 20
@@ -100,6 +117,25 @@ class FleetView(Protocol):
         """The nodes as they stand now. O(n)."""
 
 
+@dataclass(eq=False)
+class UnknownModelError(CleaveError):
+    """A name that no model has."""
+
+    name: str
+    detail: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What to do about it."""
+        self.detail = f"no model is named {self.name}. Name its cost first: PUT /models/{self.name}"
+
+
+class ModelView(Protocol):
+    """What planning reads of the named models."""
+
+    def get(self, name: str) -> ModelRecord:
+        """The model of this name. Raises UnknownModelError."""
+
+
 class Clock(Protocol):
     """Time, as the server sees it."""
 
@@ -111,10 +147,17 @@ class Clock(Protocol):
 
 
 class Journal(Protocol):
-    """Keeps the registry's changes, in the order in which they were noted."""
+    """Keeps whatever must last, in the order in which it was noted; one number counts all changes."""
 
-    def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
-        """Remember a node's record (None: it is gone) as of ``revision``; returns at once.
+    @property
+    def revision(self) -> int:
+        """The number of changes so far, written or not."""
+
+    def advance(self) -> int:
+        """The next revision, for a change that is about to be noted."""
+
+    def note(self, kind: Kind, key: str, record: Record | None, *, urgent: bool) -> None:
+        """Remember a record as of now (None: it is gone); returns at once.
 
         Urgent ones are written as soon as the writer is free, the others within a second.
         """

@@ -1,17 +1,28 @@
 """Who takes part in a plan, and what is kept of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
 import pytest
 
 from app import planning
-from app.placement.errors import NoNodesError
+from app.placement.errors import DoesNotFitError, NoNodesError, OverBudgetError, Suggestion
 from app.placement.plans import Idle
 from app.placement.reference import Policy
-from app.planning import KeptPlan, Outcome, Plan, Planner, RecentPlans, Request, UnknownPlanError, UnsoundPlanError
-from app.ports import Fleet, Standing, State, UnknownNodeError
+from app.planning import (
+    KeptPlan,
+    Outcome,
+    Plan,
+    Planner,
+    RecentPlans,
+    Request,
+    UnknownPlanError,
+    UnsoundPlanError,
+    Variant,
+)
+from app.ports import Fleet, ModelRecord, Standing, State, UnknownModelError, UnknownNodeError
 from tests.placement.build import model, node
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,14 +38,28 @@ class StandingFleet:
         return Fleet(7, self._standings)
 
 
+class NamedModels:
+    """Models of ten bytes a layer and four layers, but for one that is twice as heavy."""
+
+    def get(self, name: str) -> ModelRecord:
+        if name not in {"large", "small"}:
+            raise UnknownModelError(name)
+        return ModelRecord(name, model(4, 20 if name == "large" else 10), 3, NOW, NOW)
+
+
 def planner(**states: State) -> Planner:
     numbers = count(1)
     standings = [Standing(node(n, labels={"zone": n[0]}), state) for n, state in states.items()]
-    return Planner(StandingFleet(*standings), 0, lambda: NOW, lambda: f"plan-{next(numbers)}")
+    return Planner(StandingFleet(*standings), NamedModels(), 0, lambda: NOW, lambda: f"plan-{next(numbers)}")
 
 
 def ask(nodes: Sequence[str] | None = None, policy: Policy = "ram_balanced", **more: object) -> Request:
     return Request(model(4, 10), policy, nodes=None if nodes is None else tuple(nodes), **more)  # type: ignore[arg-type]  # as drawn
+
+
+def of_names(*names: str, **more: object) -> Request:
+    """The same of named models."""
+    return replace(ask(**more), model=names)  # type: ignore[arg-type]  # as drawn
 
 
 def stages(outcome: Outcome) -> list[str]:
@@ -119,3 +144,52 @@ def test_plans_are_listed_newest_first_page_by_page() -> None:
     assert (page, more) == ([plans[2], plans[1]], True)
     assert recent.page(page[-1].plan_id, 2) == ([plans[0]], False)
     assert recent.page("forgotten", 2) == ([], False)
+
+
+def test_the_first_variant_that_fits_is_planned_and_named() -> None:
+    fits = planner(a="ready").prepare(of_names("large", "small"))()
+    assert fits.variant.ref == "large"  # 80 of 100 bytes
+    stepped = planner(a="ready").prepare(of_names("large", "small", reserve_bytes=60))()
+    assert (stepped.variant.ref, stepped.variant.version, stepped.variant.precision) == ("small", 3, None)
+    assert stepped.placement.assignments[0].est_bytes == 40
+    assert KeptPlan.of(stepped, b"").model == "small"
+
+
+def test_what_stands_in_the_request_has_no_name_and_no_version() -> None:
+    assert planner(a="ready").prepare(ask())().variant == Variant(model(4, 10))
+
+
+def test_where_no_variant_fits_all_are_named_and_the_last_one_s_figures_told() -> None:
+    with pytest.raises(DoesNotFitError, match="none of large, small fits; of the last: model") as refused:
+        planner(a="ready").prepare(of_names("large", "small", reserve_bytes=61))()
+    assert refused.value.required_bytes == 40
+    assert Suggestion("reserve_bytes", 60, "a reserve of 60 bytes on each node leaves enough") in (
+        refused.value.suggestions
+    )
+
+
+def test_one_variant_that_does_not_fit_is_refused_as_a_cost_is() -> None:
+    with pytest.raises(DoesNotFitError, match=r"^model"):
+        planner(a="ready").prepare(of_names("small", reserve_bytes=61))()
+
+
+def test_ranges_by_hand_go_on_to_the_next_variant_too() -> None:
+    by_hand = Standing(node("a", 50, layers="0:4"), "ready")
+    use = Planner(StandingFleet(by_hand), NamedModels(), 0, lambda: NOW, lambda: "plan")
+    assert use.prepare(of_names("large", "small", policy="manual"))().variant.ref == "small"
+    with pytest.raises(OverBudgetError, match="none of large, small fits"):
+        use.prepare(of_names("large", "small", policy="manual", reserve_bytes=11))()
+
+
+def test_the_ladder_goes_on_from_the_last_variant() -> None:
+    cost = replace(model(4, 10), params=40)
+    use = planner(a="ready")
+    ladder = replace(ask(reserve_bytes=61, precision_ladder=("fp8", "f4e2m1")), model=cost)
+    assert use.prepare(ladder)().variant == Variant(cost, precision="f4e2m1")
+
+
+def test_a_model_that_has_no_name_is_an_error() -> None:
+    with pytest.raises(UnknownModelError, match="PUT /models/nothing"):
+        planner(a="ready").prepare(of_names("small", "nothing"))
+    with pytest.raises(UnknownModelError):
+        planner().prepare_simulation(of_names("nothing"), [node("x")])

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 
 from app.api.negotiation import prefers_text
 from app.api.problems import PayloadTooLargeError, PreconditionFailedError, UnsupportedMediaTypeError
+from app.catalog import Catalog
 from app.placement.reference import Policy
 from app.planning import Planner
 from app.registry import Registry
@@ -28,6 +29,7 @@ class Services:
     """The use cases of one application, found at ``app.state.services``."""
 
     registry: Registry
+    catalog: Catalog
     planner: Planner
     default_policy: Policy
     planning_threads: anyio.CapacityLimiter
@@ -71,11 +73,20 @@ def answer(
     return Response(body.__pydantic_serializer__.to_json(body), status, headers, JSON)
 
 
-def check_if_match(request: Request, etag: str) -> None:
-    """Raise PreconditionFailedError where the client's ``If-Match`` names another version than the present one."""
-    wanted = request.headers.get("if-match")
-    if wanted is not None and wanted.strip() != "*" and etag not in (tag.strip() for tag in wanted.split(",")):
-        raise PreconditionFailedError(f"the present version is {etag}")
+def check_preconditions(request: Request, etag: str | None) -> None:
+    """Raise PreconditionFailedError where ``If-Match`` or ``If-None-Match`` rules the present version out.
+
+    ``etag`` is None where there is nothing yet: then ``If-Match`` fails whatever it names, as RFC 9110 has it.
+    """
+    present = "there is nothing yet" if etag is None else f"the present version is {etag}"
+    if (wanted := request.headers.get("if-match")) is not None and not _matches(wanted, etag):
+        raise PreconditionFailedError(present)
+    if (unwanted := request.headers.get("if-none-match")) is not None and _matches(unwanted, etag):
+        raise PreconditionFailedError(present)
+
+
+def _matches(tags: str, etag: str | None) -> bool:
+    return etag is not None and (tags.strip() == "*" or etag in (tag.strip() for tag in tags.split(",")))
 
 
 def _check_media_type(request: Request, allowed: tuple[str, ...]) -> None:

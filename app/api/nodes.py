@@ -1,14 +1,13 @@
 """Nodes: reports and beats from agents, looks and overrides from operators."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64Error
 from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import problems
-from app.api.deps import JSON, MERGE_PATCH, answer, check_if_match, read, services
+from app.api.cursors import cursor_of, place_of
+from app.api.deps import JSON, MERGE_PATCH, answer, check_preconditions, read, services
 from app.api.openapi import accepts
 from app.api.problems import (
     PayloadTooLargeError,
@@ -17,7 +16,7 @@ from app.api.problems import (
     document,
 )
 from app.api.tables import batch_text, beat_text, node_text, nodes_text
-from app.placement.errors import CleaveError, InvalidFieldError
+from app.placement.errors import CleaveError
 from app.placement.nodes import Node
 from app.ports import State, StoreUnavailableError, UnknownNodeError
 from app.registry import NodeConflictError, NodeView, RegistryFullError
@@ -86,10 +85,10 @@ async def list_nodes(request: Request, query: Annotated[NodesQuery, Query()]) ->
 
     A node that is registered all the while is seen exactly once, whatever comes and goes between two pages.
     """
-    page = services(request).registry.page(_decoded(query.cursor), query.limit, _filter(query))
+    page = services(request).registry.page(place_of(query.cursor), query.limit, _filter(query))
     body = NodesOut(
         nodes=[NodeOut.of(view) for view in page.nodes],
-        next_cursor=None if page.next_after is None else urlsafe_b64encode(page.next_after.encode()).decode(),
+        next_cursor=cursor_of(page.next_after),
     )
     return answer(request, body, lambda: nodes_text(body))
 
@@ -110,7 +109,7 @@ async def override_node(request: Request, node_id: NodeIdPath) -> Response:
     """Decide about a node, against what its agent says and until lifted: role, max_ram_gb, labels. Null lifts."""
     body = await read(request, OverridesIn, REPORT_MAX_BYTES, JSON, MERGE_PATCH)
     registry = services(request).registry
-    check_if_match(request, _etag(registry.get(node_id)))
+    check_preconditions(request, _etag(registry.get(node_id)))
     return _node(request, await registry.override(node_id, body.apply))
 
 
@@ -123,7 +122,7 @@ async def override_node(request: Request, node_id: NodeIdPath) -> Response:
 async def remove_node(request: Request, node_id: NodeIdPath) -> Response:
     """Let a node leave. It comes back with its next whole report."""
     registry = services(request).registry
-    check_if_match(request, _etag(registry.get(node_id)))
+    check_preconditions(request, _etag(registry.get(node_id)))
     await registry.remove(node_id)
     return Response(status_code=204)
 
@@ -164,11 +163,3 @@ def _filter(query: NodesQuery) -> Callable[[Node, State], bool]:
         )
 
     return wanted
-
-
-def _decoded(cursor: str | None) -> str | None:
-    """The node_id that a cursor stands for. Raises InvalidFieldError."""
-    try:
-        return None if cursor is None else urlsafe_b64decode(cursor.encode()).decode()
-    except (NotBase64Error, UnicodeError):
-        raise InvalidFieldError("is not a cursor that this server gave", "/query/cursor") from None

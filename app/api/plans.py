@@ -12,14 +12,14 @@ from app.api.openapi import accepts
 from app.api.tables import plan_text, plans_text
 from app.placement.errors import DoesNotFitError, ManualRangesError, NoNodesError, OverBudgetError
 from app.planning import KeptPlan, Outcome, UnknownPlanError
-from app.ports import UnknownNodeError
+from app.ports import UnknownModelError, UnknownNodeError
 from app.schemas.fields import PLAN_MAX_BYTES, SIMULATION_MAX_BYTES
 from app.schemas.parsing import InvalidRequestError
 from app.schemas.plans import PlanIdPath, PlanIn, PlanItemOut, PlanOut, PlansOut, PlansQuery, SimulateIn
 
 router = APIRouter(tags=["plans"])
 
-REFUSALS = (*BODY_ERRORS, ManualRangesError, NoNodesError, DoesNotFitError, OverBudgetError)
+REFUSALS = (*BODY_ERRORS, UnknownModelError, ManualRangesError, NoNodesError, DoesNotFitError, OverBudgetError)
 
 
 @router.post(

@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from app.api.negotiation import prefers_text
 from app.api.tables import problem_text
+from app.catalog import CatalogFullError
 from app.placement.errors import (
     CleaveError,
     DoesNotFitError,
@@ -27,7 +28,7 @@ from app.placement.errors import (
     OverBudgetError,
 )
 from app.planning import UnknownPlanError
-from app.ports import StoreUnavailableError, UnknownNodeError
+from app.ports import StoreUnavailableError, UnknownModelError, UnknownNodeError
 from app.registry import NodeConflictError, RegistryFullError
 from app.schemas.parsing import InvalidRequestError, MalformedJsonError, faults
 from app.schemas.problems import InvalidRequestOut, ProblemOut
@@ -116,6 +117,12 @@ KINDS: dict[type[CleaveError], Kind] = {
         "No such plan is kept",
         "Plans are kept as they were returned, the newest thousand, until the server restarts. Plan again.",
     ),
+    UnknownModelError: Kind(
+        404,
+        "unknown-model",
+        "No such model is named",
+        "A plan may refer to a model by name once its cost is known: PUT /models/{name}, or cleave models put.",
+    ),
     NotFoundError: Kind(404, "not-found", "No such resource", "The path is none of this server's: see /openapi.json."),
     MethodNotAllowedError: Kind(
         405, "method-not-allowed", "The resource does not take this method", "The Allow header lists those it takes."
@@ -161,13 +168,14 @@ KINDS: dict[type[CleaveError], Kind] = {
         412,
         "precondition-failed",
         "The resource has changed since",
-        "If-Match named a version that has been replaced. Read the resource again and decide anew.",
+        "If-Match named a version that has been replaced, or If-None-Match one that is there. Read the resource again "
+        "and decide anew.",
     ),
     PayloadTooLargeError: Kind(
         413,
         "payload-too-large",
         "The body is too large",
-        "A report may have 64 KiB, a plan request or a batch 1 MiB, a simulation 4 MiB.",
+        "A report may have 64 KiB, a plan request or a batch 1 MiB, a simulation 4 MiB, a model 16 MiB.",
     ),
     UnsupportedMediaTypeError: Kind(
         415,
@@ -204,14 +212,21 @@ KINDS: dict[type[CleaveError], Kind] = {
         503,
         "overloaded",
         "The server has taken on all it can",
-        "As many nodes are registered, or as many requests are in progress, as the server is set to bear.",
+        "As many nodes or models are kept, or as many requests are in progress, as the server is set to bear.",
+        retry_after_s=10,
+    ),
+    CatalogFullError: Kind(
+        503,
+        "overloaded",
+        "The server has taken on all it can",
+        "As many nodes or models are kept, or as many requests are in progress, as the server is set to bear.",
         retry_after_s=10,
     ),
     OverloadedError: Kind(
         503,
         "overloaded",
         "The server has taken on all it can",
-        "As many nodes are registered, or as many requests are in progress, as the server is set to bear.",
+        "As many nodes or models are kept, or as many requests are in progress, as the server is set to bear.",
         retry_after_s=1,
     ),
 }

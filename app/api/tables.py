@@ -1,18 +1,20 @@
 """Answers as aligned text, for people with ``curl`` in a terminal."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from app.placement.units import INT_MAX
+from app.schemas.catalog import ModelsOut, NamedModelOut
+from app.schemas.models import BlockOut, CostOut
 from app.schemas.nodes import BeatOut, NodeOut, NodesOut
 from app.schemas.plans import PlanOut, PlansOut
 from app.schemas.system import LiveOut, ReadyOut, VersionOut
 
 GIB = 2**30
 
-NUMBER = re.compile(r"-|[0-9.]+(e[+-][0-9]+)?( GiB)?|unlimited")
+NUMBER = re.compile(r"-|[0-9.]+(e[+-][0-9]+)?( GiB| [TGM])?|unlimited")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -68,7 +70,8 @@ def plan_text(plan: PlanOut) -> str:
     model = plan.model
     text = f"plan {plan.plan_id or '(simulated)'}  policy {plan.policy}"
     text += "" if plan.revision is None else f"  revision {plan.revision}"
-    text += f"\nmodel {model.name or '(unnamed)'}: {model.n_layers} layers, {gib(model.total_bytes)}"
+    name = model.name or "(unnamed)" if model.ref is None else f"{model.ref} version {model.version}"
+    text += f"\nmodel {name}: {model.n_layers} layers, {gib(model.total_bytes)}"
     text += f", layers estimated at {plan.summary.precision}" if plan.summary.precision else ""
     text += f"\n{_aim(plan)}\n\n" if plan.policy == "auto" else "\n\n"
     rows = [
@@ -111,6 +114,76 @@ def plans_text(page: PlansOut) -> str:
     header = ("PLAN", "CREATED", "REVISION", "POLICY", "MODEL", "LAYERS", "STAGES")
     rows = [(p.plan_id, _time(p.created_at), p.revision, p.policy, p.model, p.n_layers, p.stages) for p in page.plans]
     return table(header, rows) + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def models_text(page: ModelsOut) -> str:
+    """Named models, one a line."""
+    header = ("MODEL", "VERSION", "LAYERS", "WEIGHTS", "PARAMETERS", "UPDATED", "SOURCE")
+    rows = [
+        (m.name, m.version, m.n_layers, gib(m.total_bytes), _count(m.params), _time(m.updated_at), m.source)
+        for m in page.models
+    ]
+    return table(header, rows) + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def model_text(model: NamedModelOut) -> str:
+    """A named model's cost."""
+    return f"model {model.name} version {model.version}\n" + cost_text(model) + _warnings(model.notes, "note")
+
+
+def cost_text(cost: CostOut) -> str:
+    """A cost: what stands at the ends, then runs of equal layers, figures per layer."""
+    text = f"{cost.n_layers} layers, {gib(cost.total_bytes)}, {_count(cost.params)} parameters"
+    text += f"\nembedding {gib(cost.embed_bytes)}, head {gib(cost.head_bytes)}"
+    text += f", of which they share {gib(cost.tied_bytes)}" if cost.tied_bytes else ""
+    rows = [
+        (
+            f"{start}:{start + block.count}",
+            block.count,
+            gib(block.bytes),
+            gib(block.expert_bytes) if block.expert_bytes else None,
+            gib(block.expert_active_bytes) if block.expert_bytes else None,
+            block.kv_bytes_per_token,
+            block.kv_window,
+            block.state_bytes,
+            _count(block.flops),
+        )
+        for start, block in _runs(cost)
+    ]
+    header = ("LAYERS", "COUNT", "BYTES", "EXPERTS", "ACTIVE", "KV B/TOKEN", "WINDOW", "STATE B", "FLOPS/TOKEN")
+    return text + "\n\n" + table(header, rows)
+
+
+def _runs(cost: CostOut) -> Iterator[tuple[int, BlockOut]]:
+    """Each run of equal layers with the layer that it starts at."""
+    start = 0
+    for block in cost.layers or [_scalar(cost)]:
+        yield start, block
+        start += block.count
+
+
+def _scalar(cost: CostOut) -> BlockOut:
+    return BlockOut(
+        count=cost.n_layers,
+        bytes=cost.per_layer_bytes,
+        flops=cost.per_layer_flops,
+        kv_bytes_per_token=cost.kv_bytes_per_layer_token,
+        kv_window=None,
+        state_bytes=0,
+        expert_bytes=cost.expert_bytes_per_layer,
+        expert_active_bytes=cost.expert_active_bytes_per_layer,
+        together=False,
+    )
+
+
+def _count(number: float | None) -> str | None:
+    """A large number to four digits: ``8.03 G``."""
+    if number is None:
+        return None
+    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if number >= unit:
+            return f"{number / unit:.4g} {letter}"
+    return f"{number:g}"
 
 
 def batch_text(results: Sequence[Mapping[str, Any]]) -> str:
@@ -167,8 +240,8 @@ def _node_row(n: NodeOut) -> tuple[object, ...]:
     )
 
 
-def _warnings(warnings: Sequence[str]) -> str:
-    return "".join(f"\nwarning: {warning}" for warning in warnings) + ("\n" if warnings else "")
+def _warnings(warnings: Sequence[str], word: str = "warning") -> str:
+    return "".join(f"\n{word}: {warning}" for warning in warnings) + ("\n" if warnings else "")
 
 
 def _time(at: datetime) -> str:

@@ -3,14 +3,18 @@
 from dataclasses import dataclass
 from math import prod
 
-from app.placement.errors import CleaveError
-
 
 @dataclass(eq=False)
-class CheckpointError(CleaveError):
-    """A checkpoint or config that can't be priced; ``detail`` says what is wrong or missing."""
+class CheckpointError(Exception):
+    """A checkpoint or config that can't be priced; ``detail`` says what is wrong or missing, for a person.
+
+    Over HTTP it is a fault of the request, see ``requests``.
+    """
 
     detail: str
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The writer: one thread owns the database and commits in groups whatever was noted meanwhile.
 
 Invariant: a note is in memory from the moment it was made until a commit that contains it (or a newer one of the same
-node) succeeded. So a failing store loses nothing while the server lives, and is tried again.
+thing) succeeded. So a failing store loses nothing while the server lives, and is tried again.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.db import nodes
+from app.db import records
 from app.db.engine import StoreError, open_sqlite
-from app.ports import NodeRecord, Stored, StoreUnavailableError
+from app.ports import Kind, NodeRecord, Record, Stored, StoreUnavailableError
 
 FLUSH_S = 1.0
 """What isn't urgent is written within this time."""
@@ -29,9 +29,9 @@ log = structlog.get_logger("cleave.db")
 
 @dataclass(slots=True)
 class Batch:
-    """Notes that wait for a commit: the last record of each node, None where it is gone."""
+    """Notes that wait for a commit: the last record of each thing, None where it is gone."""
 
-    changes: dict[str, NodeRecord | None] = field(default_factory=dict)
+    changes: dict[records.Key, Record | None] = field(default_factory=dict)
     revision: int = 0
 
     def under(self, newer: "Batch") -> "Batch":
@@ -40,7 +40,7 @@ class Batch:
 
 
 class SqlJournal:
-    """The registry's journal in a database. ``note`` and ``durable`` are for the event loop's thread."""
+    """The journal in a database. All but ``load`` and ``close`` is for the event loop's thread."""
 
     def __init__(self, engine: Engine) -> None:
         """Over an open and migrated database."""
@@ -51,6 +51,7 @@ class SqlJournal:
         self._noted = Batch()
         self._durable_revision = 0
         self._ordinal = 0
+        self.revision = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._thread = threading.Thread(target=self._write_until_closed, name="cleave-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,10 +61,11 @@ class SqlJournal:
         """All that is stored. Raises StoreError where a record can't be read."""
         try:
             with self._engine.connect() as connection:
-                stored = nodes.load(connection)
+                stored = records.load(connection)
         except (LookupError, TypeError, ValueError) as error:
-            raise StoreError(f"a node's record in the store can't be read: {error}") from None
+            raise StoreError(f"a record in the store can't be read: {error}") from None
         self._durable_revision, self._ordinal = stored.revision, stored.ordinal
+        self.revision = stored.revision
         return stored
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -78,11 +80,16 @@ class SqlJournal:
         if self._thread.is_alive():
             self._thread.join(2 * PATIENCE_S)
 
-    def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
-        """Remember a node's record as of ``revision``; see ``ports.Journal``."""
+    def advance(self) -> int:
+        """The next revision."""
+        self.revision += 1
+        return self.revision
+
+    def note(self, kind: Kind, key: str, record: Record | None, *, urgent: bool) -> None:
+        """Remember a record as of now; see ``ports.Journal``."""
         with self._lock:
-            self._noted.changes[node_id] = record
-            self._noted.revision = revision
+            self._noted.changes[kind, key] = record
+            self._noted.revision = self.revision
         if urgent:
             self._wake.set()
 
@@ -111,11 +118,11 @@ class SqlJournal:
             batch, self._noted = self._noted, Batch(revision=self._noted.revision)
         if not batch.changes:
             return
-        ordinal = max((record.ordinal for record in batch.changes.values() if record), default=0)
-        self._ordinal = max(self._ordinal, ordinal)
+        ordinals = (record.ordinal for record in batch.changes.values() if isinstance(record, NodeRecord))
+        self._ordinal = max(self._ordinal, *ordinals, 0)
         try:
             with self._engine.begin() as connection:
-                nodes.save(connection, batch.revision, self._ordinal, batch.changes)
+                records.save(connection, batch.revision, self._ordinal, batch.changes)
         except SQLAlchemyError as error:
             with self._lock:
                 self._noted = batch.under(self._noted)

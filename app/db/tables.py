@@ -1,7 +1,7 @@
 """The tables. Portable between SQLite and PostgreSQL.
 
-The registry lives in memory and is read as a whole, so a node is one document; what stands beside it is what the
-database itself must know.
+What they hold lives in memory and is read as a whole, so a node or a model is one document; what stands beside it is
+what the database itself must know.
 """
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
@@ -21,6 +21,15 @@ nodes = Table(
     metadata,
     Column("node_id", String(255), primary_key=True),
     Column("ordinal", BigInteger, nullable=False, unique=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("record", Text, nullable=False),
+)
+"""``record`` is JSON, see ``schemas.stored``."""
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", String(255), primary_key=True),
     Column("revision", BigInteger, nullable=False),
     Column("record", Text, nullable=False),
 )

@@ -47,7 +47,6 @@ class Registry:
         self._rules = rules
         self._clock = clock
         self._journal = journal
-        self._revision = stored.revision
         self._ordinal = stored.ordinal
         self._reserve = Reserve(None, rules.default_reserve_bytes)
         self._members: dict[str, Member] = {}
@@ -63,7 +62,7 @@ class Registry:
     @property
     def revision(self) -> int:
         """The number of durable changes so far."""
-        return self._revision
+        return self._journal.revision
 
     # Reports
 
@@ -111,7 +110,7 @@ class Registry:
             member = self._admit(report, wall)
         elif changed:
             del self._endpoints[member.endpoint]
-            member.revision = self._next_revision()
+            member.revision = self._journal.advance()
         member.accept(report, lasting, warnings)
         self._endpoints[member.endpoint] = report.node_id
         self._keep_alive(member.pulse, now)
@@ -141,7 +140,7 @@ class Registry:
     def _admit(self, report: Node, wall: datetime) -> Member:
         self._ordinal += 1
         pulse = Pulse(0.0, 0.0, 0.0, 0.0)
-        member = Member(report, NO_OVERRIDES, self._ordinal, self._next_revision(), wall, wall, pulse)
+        member = Member(report, NO_OVERRIDES, self._ordinal, self._journal.advance(), wall, wall, pulse)
         self._add(member)
         return member
 
@@ -161,7 +160,7 @@ class Registry:
         overrides = change(member.overrides)
         if overrides != member.overrides:
             member.decide(overrides)
-            member.revision = self._next_revision()
+            member.revision = self._journal.advance()
             self._note(member, urgent=True)
         view = self.get(node_id)
         await self._journal.durable(view.revision)
@@ -171,7 +170,7 @@ class Registry:
         """Let a node leave; durable when it returns. Raises UnknownNodeError, StoreUnavailableError."""
         self._member(node_id)
         self._drop(node_id)
-        await self._journal.durable(self._revision)
+        await self._journal.durable(self.revision)
 
     # Looking
 
@@ -198,7 +197,7 @@ class Registry:
     def fleet(self) -> Fleet:
         """Every node in order of first registration, and its state. O(n)."""
         now, _ = self._now()
-        return Fleet(self._revision, tuple(Standing(m.node, m.pulse.state(now)) for m in self._members.values()))
+        return Fleet(self.revision, tuple(Standing(m.node, m.pulse.state(now)) for m in self._members.values()))
 
     async def settled(self, revision: int) -> None:
         """Wait until a revision that is about to be named to others would survive a crash, unless the store is down."""
@@ -260,14 +259,11 @@ class Registry:
         member = self._members.pop(node_id)
         del self._endpoints[member.endpoint]
         del self._ids[bisect_right(self._ids, node_id) - 1]
-        self._journal.note(None, node_id, self._next_revision(), urgent=True)
-
-    def _next_revision(self) -> int:
-        self._revision += 1
-        return self._revision
+        self._journal.advance()
+        self._journal.note("node", node_id, None, urgent=True)
 
     def _note(self, member: Member, *, urgent: bool) -> None:
-        self._journal.note(member.record(), member.reported.node_id, self._revision, urgent=urgent)
+        self._journal.note("node", member.reported.node_id, member.record(), urgent=urgent)
 
     def _view(self, member: Member, now: float, wall: datetime, *, created: bool = False) -> NodeView:
         pulse, node = member.pulse, member.node
@@ -277,7 +273,7 @@ class Registry:
             overrides=member.overrides,
             state=pulse.state(now),
             revision=member.revision,
-            registry_revision=self._revision,
+            registry_revision=self.revision,
             registered_at=member.registered_at,
             seen_at=member.seen_at,
             expires_at=wall + timedelta(seconds=pulse.deadline_at - now),

@@ -10,6 +10,7 @@ from app.placement.units import INT_MAX
 REPORT_MAX_BYTES = 64 * 1024
 PLAN_MAX_BYTES = 1024 * 1024
 SIMULATION_MAX_BYTES = 4 * 1024 * 1024
+MODEL_MAX_BYTES = 16 * 1024 * 1024
 
 MAX_EXACT_FLOAT = 2**53
 
@@ -44,6 +45,9 @@ WHOLE = BeforeValidator(_whole)
 """Stands behind an integer's bounds, so that these go into the schema."""
 
 NodeId = Annotated[
+    str, StringConstraints(min_length=1, max_length=255, pattern=NAME), AfterValidator(_not_a_dot_segment)
+]
+ModelName = Annotated[
     str, StringConstraints(min_length=1, max_length=255, pattern=NAME), AfterValidator(_not_a_dot_segment)
 ]
 Addr = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=NAME)]

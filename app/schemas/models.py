@@ -1,12 +1,13 @@
 """What models cost, on the wire."""
 
 from dataclasses import asdict
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from app.placement.cost import Block, ModelCost
-from app.schemas.fields import WHOLE, Bytes, Count, Flops, Text
+from app.planning import Variant
+from app.schemas.fields import WHOLE, Bytes, Count, Flops, ModelName, Text
 from app.schemas.parsing import Out, Strict
 
 MAX_LAYERS = 10_000
@@ -46,7 +47,7 @@ class BlockIn(Strict):
         )
 
 
-class ModelIn(Strict):
+class CostIn(Strict):
     """What a model costs: a stack of layers between an embedding and a head. Bytes; FLOPs for one token.
 
     Equal layers are described by ``per_layer_bytes`` and its like, others by ``layers``, which replaces these. A table
@@ -97,6 +98,37 @@ class ModelIn(Strict):
         )
 
 
+class RefIn(Strict):
+    """A model that was named before: PUT /models/{name}."""
+
+    ref: ModelName
+
+
+class RefsIn(Strict):
+    """Variants of one model by their names, the best first; the first that fits is planned."""
+
+    refs: Annotated[list[ModelName], Field(fail_fast=True, min_length=1, max_length=16)]
+
+
+def _spelling(value: Any) -> str:
+    """How a request says what its model is."""
+    return next((f"[{key}]" for key in ("ref", "refs") if isinstance(value, dict) and key in value), "[cost]")
+
+
+ModelIn = Annotated[
+    Annotated[CostIn, Tag("[cost]")] | Annotated[RefIn, Tag("[ref]")] | Annotated[RefsIn, Tag("[refs]")],
+    Discriminator(_spelling),
+]
+"""A cost as it stands, or the name of one, or the names of several."""
+
+
+def model_of(asked: CostIn | RefIn | RefsIn) -> ModelCost | tuple[str, ...]:
+    """The model as planning takes it: a cost, or names."""
+    if isinstance(asked, CostIn):
+        return asked.to_cost()
+    return (asked.ref,) if isinstance(asked, RefIn) else tuple(asked.refs)
+
+
 class BlockOut(Out):
     """Equal layers in a row, as asked."""
 
@@ -111,10 +143,10 @@ class BlockOut(Out):
     together: bool
 
 
-class ModelOut(Out):
-    """The model as it was planned, and its weights in all, a shared table once. ``layers`` is null for equal layers.
+class CostOut(Out):
+    """A model's cost. Bytes; FLOPs for one token. ``layers`` is null for equal layers.
 
-    ``estimated``: its layers' bytes are scaled to another precision than asked.
+    ``total_bytes`` are its weights in all, a shared table once.
     """
 
     n_layers: int
@@ -133,11 +165,28 @@ class ModelOut(Out):
     name: str | None
     source: str | None
     total_bytes: int
+
+
+class ModelOut(CostOut):
+    """The model as it was planned.
+
+    ``ref`` and ``version`` say which named model it is, null where the cost stood in the request. ``estimated``: its
+    layers' bytes are scaled to another precision than asked.
+    """
+
+    ref: str | None
+    version: int | None
     estimated: bool
 
     @staticmethod
-    def of(model: ModelCost, *, estimated: bool) -> "ModelOut":
-        """The echo."""
-        own = {field: getattr(model, field) for field in ModelOut.model_fields if hasattr(model, field)}
-        layers = [BlockOut(**asdict(block)) for block in model.layers] or None
-        return ModelOut(**(own | {"layers": layers, "estimated": estimated}))
+    def of(model: ModelCost, variant: Variant) -> "ModelOut":
+        """The echo of what was planned for this variant."""
+        return ModelOut(
+            **cost_fields(model), ref=variant.ref, version=variant.version, estimated=variant.precision is not None
+        )
+
+
+def cost_fields(model: ModelCost) -> dict[str, Any]:
+    """A cost's figures by the names that answers have."""
+    own = {field: getattr(model, field) for field in CostOut.model_fields}
+    return own | {"layers": [BlockOut(**asdict(block)) for block in model.layers] or None}

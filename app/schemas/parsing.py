@@ -31,6 +31,9 @@ MESSAGES = {
 DUPLICATE_KEY = re.compile(r'Detected duplicate key ".*"', re.DOTALL)
 """jiter would echo the client's key."""
 
+MARK = re.compile(r"\[[a-z]+\]")
+"""What pydantic puts into locations beside the client's own keys: ``[key]``, and our tags of alternatives."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -119,7 +122,8 @@ def faults(errors: Iterable[ErrorDetails]) -> tuple[Fault, ...]:
 
 def pointer(location: Iterable[int | str]) -> str:
     """A JSON pointer (RFC 6901), cut where a client's own key makes it absurdly long."""
-    readable = (ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in location if part != "[key]")
+    named = (part for part in location if not (isinstance(part, str) and MARK.fullmatch(part)))
+    readable = (ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in named)
     escaped = (part.replace("~", "~0").replace("/", "~1") for part in readable)
     return "".join(f"/{part}" for part in escaped)[:MAX_POINTER_CHARS]
 

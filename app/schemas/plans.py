@@ -14,7 +14,7 @@ from app.placement.reference import Policy
 from app.placement.units import INT_MAX, gigabytes
 from app.planning import KeptPlan, Outcome, Plan, Request
 from app.schemas.fields import MAX_NODES, Bytes, Gigabytes, Labels, NodeId
-from app.schemas.models import ModelIn, ModelOut
+from app.schemas.models import ModelIn, ModelOut, model_of
 from app.schemas.objectives import EngineIn, EngineOptionsIn, ObjectiveIn, ObjectiveOut
 from app.schemas.parsing import Out, Strict
 from app.schemas.reports import ReportIn
@@ -47,7 +47,7 @@ class _Ask(Strict):
     def _request(self, default_policy: Policy, nodes: tuple[str, ...] | None) -> Request:
         from_gb = None if self.reserve_ram_gb is None else min(INT_MAX, gigabytes(self.reserve_ram_gb))
         return Request(
-            model=self.model.to_cost(),
+            model=model_of(self.model),
             policy=self.policy or default_policy,
             reserve_bytes=self.reserve_bytes if from_gb is None else from_gb,
             nodes=nodes,
@@ -254,10 +254,10 @@ class PlanOut(Out):
             policy=plan.policy,
             engine=placed.engine.name,
             objective=ObjectiveOut.of(placed.objective, placed.engine),
-            model=ModelOut.of(placed.model, estimated=plan.precision is not None),
+            model=ModelOut.of(placed.model, plan.variant),
             assignments=[AssignmentOut.of(a) for a in placed.assignments],
             idle=[IdleOut(node_id=i.node_id, reason=i.reason) for i in placed.idle],
-            summary=SummaryOut.of(placed, plan.precision),
+            summary=SummaryOut.of(placed, plan.variant.precision),
             explain=None if plan.facts is None else [NodeFactsOut.of(f) for f in plan.facts],
             warnings=[*warnings, *placed.warnings],
         )

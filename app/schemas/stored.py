@@ -1,4 +1,4 @@
-"""How a node looks in the store: JSON by the names of the dataclasses' fields.
+"""How nodes and models look in the store: JSON by the names of the dataclasses' fields.
 
 A key that is missing takes the field's default and one that is unknown is passed over, so that records written by an
 older or a newer version can be read.
@@ -11,17 +11,18 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from app.placement.cost import Block, ModelCost
 from app.placement.nodes import Device, Node, NodeConfig
-from app.ports import NodeRecord, Overrides
+from app.ports import ModelRecord, NodeRecord, Overrides, Record
 
 
-def dump_record(record: NodeRecord) -> str:
+def dump_record(record: Record) -> str:
     """The record as text. About 5 us."""
     return to_json(record).decode()
 
 
-def load_record(text: str) -> NodeRecord:
-    """The record that was dumped."""
+def load_node(text: str) -> NodeRecord:
+    """The node's record that was dumped."""
     raw = from_json(text)
     reported = raw["reported"]
     reported["devices"] = tuple(_build(Device, device) for device in reported.get("devices", ()))
@@ -34,6 +35,20 @@ def load_record(text: str) -> NodeRecord:
         registered_at=datetime.fromisoformat(raw["registered_at"]),
         seen_at=datetime.fromisoformat(raw["seen_at"]),
         expired=raw["expired"],
+    )
+
+
+def load_model(text: str) -> ModelRecord:
+    """The model's record that was dumped."""
+    raw = from_json(text)
+    cost = raw["cost"]
+    cost["layers"] = tuple(_build(Block, block) for block in cost.get("layers", ()))
+    return ModelRecord(
+        name=raw["name"],
+        cost=_build(ModelCost, cost),
+        version=raw["version"],
+        created_at=datetime.fromisoformat(raw["created_at"]),
+        updated_at=datetime.fromisoformat(raw["updated_at"]),
     )
 
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from app.db import SqlJournal, StoreError, journal, open_journal, open_sqlite
-from app.db import nodes as nodes_table
+from app.db import SqlJournal, StoreError, journal, open_journal, open_sqlite, records
 from app.placement.nodes import Device, Node, NodeConfig
 from app.ports import NodeRecord, Overrides, StoreUnavailableError
-from app.schemas.stored import dump_record, load_record
+from app.schemas.stored import dump_record, load_node
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +26,13 @@ NOW = datetime(2026, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
 def record(name: str, ordinal: int = 1, **given: object) -> NodeRecord:
     reported = Node(name, f"{name}:1", 100, 50, **given)  # type: ignore[arg-type]  # as drawn
     return NodeRecord(reported, Overrides(), ordinal, ordinal, NOW, NOW, expired=False)
+
+
+def change(store: SqlJournal, name: str, to: NodeRecord | None) -> int:
+    """A change that lasts, noted; its revision."""
+    revision = store.advance()
+    store.note("node", name, to, urgent=True)
+    return revision
 
 
 @pytest.fixture
@@ -51,10 +57,10 @@ async def test_what_was_waited_for_is_there_for_the_next_server(url: str) -> Non
     with open_journal(url) as first:
         first.load()
         first.start(asyncio.get_running_loop())
-        first.note(record("a"), "a", 1, urgent=True)
-        first.note(record("b", 2), "b", 2, urgent=True)
+        change(first, "a", record("a"))
+        change(first, "b", record("b", 2))
         await first.durable(2)
-        first.note(None, "b", 3, urgent=True)
+        change(first, "b", None)
         await first.durable(3)
     with open_journal(url) as second:
         found = second.load()
@@ -64,7 +70,7 @@ async def test_what_was_waited_for_is_there_for_the_next_server(url: str) -> Non
 
 
 async def test_what_is_not_urgent_is_written_within_a_second(store: SqlJournal, tmp_path: Path) -> None:
-    store.note(record("a"), "a", 0, urgent=False)
+    store.note("node", "a", record("a"), urgent=False)
     async with asyncio.timeout(3):
         while b"a:1" not in (tmp_path / "x.db-wal").read_bytes():  # noqa: ASYNC110  # another thread's doing
             await asyncio.sleep(0.05)
@@ -74,7 +80,7 @@ async def test_closing_writes_what_was_noted(url: str) -> None:
     with open_journal(url) as opened:
         opened.load()
         opened.start(asyncio.get_running_loop())
-        opened.note(record("a"), "a", 0, urgent=False)
+        opened.note("node", "a", record("a"), urgent=False)
     assert list(stored(url)) == ["a"]
 
 
@@ -92,8 +98,7 @@ async def test_many_at_once_share_commits(url: str) -> None:
         opened.start(asyncio.get_running_loop())
 
         async def register(number: int) -> None:
-            opened.note(record(f"n{number}", number), f"n{number}", number, urgent=True)
-            await opened.durable(number)
+            await opened.durable(change(opened, f"n{number}", record(f"n{number}", number)))
 
         await asyncio.gather(*(register(n) for n in range(1, 501)))
         opened.close()
@@ -119,7 +124,7 @@ async def test_a_full_disk_is_said_and_what_was_noted_is_written_when_there_is_r
         opened.start(asyncio.get_running_loop())
         with full_disk(engine):
             for number in range(1, 6):
-                opened.note(record(f"n{number}", number, labels=big), f"n{number}", number, urgent=True)
+                change(opened, f"n{number}", record(f"n{number}", number, labels=big))
                 with pytest.raises(StoreUnavailableError):
                     await opened.durable(number)
                 assert not opened.healthy
@@ -136,10 +141,10 @@ async def test_a_newer_note_goes_before_one_that_failed(url: str) -> None:
         opened.load()
         opened.start(asyncio.get_running_loop())
         with full_disk(engine):
-            opened.note(record("a", labels=big), "a", 1, urgent=True)
+            change(opened, "a", record("a", labels=big))
             with pytest.raises(StoreUnavailableError):
                 await opened.durable(1)
-        opened.note(record("a", gflops=2.0), "a", 2, urgent=True)
+        change(opened, "a", record("a", gflops=2.0))
         await opened.durable(2)
         opened.close()
     assert stored(url)["a"].reported.gflops == 2.0
@@ -150,16 +155,17 @@ async def test_a_note_made_while_an_older_one_fails_is_the_one_that_is_written(
 ) -> None:
     with open_journal(url) as opened:
         opened.load()
-        save = nodes_table.save
+        save = records.save
 
         def fail_while_news_come_in(*_: object) -> None:
-            monkeypatch.setattr(nodes_table, "save", save)
-            opened.note(record("a", gflops=2.0), "a", 2, urgent=False)
+            monkeypatch.setattr(records, "save", save)
+            opened.advance()
+            opened.note("node", "a", record("a", gflops=2.0), urgent=False)
             raise OperationalError("INSERT", None, Exception("database or disk is full"))
 
-        monkeypatch.setattr(nodes_table, "save", fail_while_news_come_in)
+        monkeypatch.setattr(records, "save", fail_while_news_come_in)
         opened.start(asyncio.get_running_loop())
-        opened.note(record("a", gflops=1.0), "a", 1, urgent=True)
+        change(opened, "a", record("a", gflops=1.0))
         with pytest.raises(StoreUnavailableError):
             await opened.durable(1)
         await opened.durable(2)
@@ -169,7 +175,7 @@ async def test_a_note_made_while_an_older_one_fails_is_the_one_that_is_written(
 async def test_a_store_that_hangs_does_not_hang_its_callers(store: SqlJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PATIENCE_S", 0.05)
     monkeypatch.setattr(store, "_commit", lambda: None)
-    store.note(record("a"), "a", 1, urgent=True)
+    change(store, "a", record("a"))
     with pytest.raises(StoreUnavailableError):
         await store.durable(1)
 
@@ -201,15 +207,15 @@ nodes = st.builds(
 def test_a_record_comes_back_as_it_was(reported: Node, at: datetime, expired: bool) -> None:  # noqa: FBT001  # drawn
     overrides = Overrides(role="draining", max_ram_gb=0.5, labels={"a": "b"})
     there = NodeRecord(reported, overrides, 3, 4, at, at, expired)
-    assert load_record(dump_record(there)) == there
+    assert load_node(dump_record(there)) == there
 
 
 def test_records_of_other_versions_can_be_read() -> None:
     text = dump_record(record("a", devices=(Device("cpu"),)))
     newer = text.replace('"os":null', '"os":null,"colour":"red"').replace('"unified":false', '"unified":false,"x":1')
     older = text.replace('"device_index":0,', "")
-    assert load_record(newer) == load_record(older) == load_record(text)
-    assert replace(load_record(text).reported, devices=()) == record("a").reported
+    assert load_node(newer) == load_node(older) == load_node(text)
+    assert replace(load_node(text).reported, devices=()) == record("a").reported
 
 
 def test_a_record_that_cannot_be_read_is_said_in_words(url: str) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from app.ports import NodeRecord, Stored, StoreUnavailableError
+from app.ports import Kind, ModelRecord, NodeRecord, Record, Stored, StoreUnavailableError
 from app.registry import Registry, Rules
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,9 +34,10 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.kept: dict[str, NodeRecord] = {}
-        self.noted: dict[str, NodeRecord | None] = {}
+        self.models: dict[str, ModelRecord] = {}
+        self.noted: dict[tuple[Kind, str], Record | None] = {}
         self.revision = 0
-        self.noted_revision = 0
+        self.durable_revision = 0
         self.ordinal = 0
         self.failing = False
         self.urgent_notes = 0
@@ -45,32 +46,37 @@ class MemoryJournal:
     def healthy(self) -> bool:
         return not self.failing
 
-    def note(self, record: NodeRecord | None, node_id: str, revision: int, *, urgent: bool) -> None:
-        self.noted[node_id] = record
-        self.noted_revision = revision
+    def advance(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def note(self, kind: Kind, key: str, record: Record | None, *, urgent: bool) -> None:
+        self.noted[kind, key] = record
         self.urgent_notes += urgent
 
     async def durable(self, revision: int) -> None:
-        if revision > self.revision:
+        if revision > self.durable_revision:
             self.flush()
 
     def flush(self) -> None:
         if self.failing:
             raise StoreUnavailableError
-        for node_id, record in self.noted.items():
+        for (kind, key), record in self.noted.items():
             if record is None:
-                self.kept.pop(node_id, None)
-            else:
-                self.kept[node_id] = record
+                (self.kept if kind == "node" else self.models).pop(key, None)
+            elif isinstance(record, NodeRecord):
+                self.kept[key] = record
                 self.ordinal = max(self.ordinal, record.ordinal)
+            else:
+                self.models[key] = record
         self.noted = {}
-        self.revision = self.noted_revision
+        self.durable_revision = self.revision
 
     def crash(self) -> Stored:
         self.noted = {}
-        self.noted_revision = self.revision
+        self.revision = self.durable_revision
         nodes = sorted(self.kept.values(), key=lambda record: record.ordinal)
-        return Stored(self.revision, self.ordinal, tuple(nodes))
+        return Stored(self.revision, self.ordinal, tuple(nodes), tuple(self.models.values()))
 
 
 class World:

@@ -57,7 +57,7 @@ async def test_whatever_else_changes_is_a_durable_change(world: World, change: d
     await world.registry.register(box)
     view = await world.registry.register(replace(box, **change))  # type: ignore[arg-type]  # drawn above
     assert (view.registry_revision, view.revision) == (2, 2)
-    assert world.journal.revision == 2
+    assert world.journal.durable_revision == 2
 
 
 async def test_a_restart_with_another_instance_at_the_same_address_is_welcome(world: World) -> None:
@@ -206,7 +206,7 @@ async def test_each_report_of_a_batch_stands_on_its_own(world: World) -> None:
     results = await world.registry.register_many([(node("a", addr="y:1"), ()), (node("b"), ("odd",)), (node("b"), ())])
     assert isinstance(results[0], NodeConflictError)
     assert [r.created for r in results[1:] if isinstance(r, NodeView)] == [True, False]
-    assert world.journal.revision == 2
+    assert world.journal.durable_revision == 2
 
 
 async def test_a_store_that_fails_is_said_and_nothing_is_forgotten(world: World) -> None:

@@ -1,0 +1,36 @@
+"""From what a client says of a model to its cost. Opens nothing."""
+
+from math import prod
+
+from app.checkpoints.architectures import architecture
+from app.checkpoints.costs import Priced, price
+from app.checkpoints.safetensors import element_bits
+from app.checkpoints.tensors import CheckpointError, Tensor
+from app.placement.errors import InvalidFieldError
+from app.schemas.catalog import ConfigIn, TensorIn, TensorsIn
+from app.schemas.models import CostIn
+
+
+def priced(asked: CostIn | TensorsIn | ConfigIn) -> Priced:
+    """The cost that a request describes. O(tensors). Raises InvalidFieldError."""
+    if isinstance(asked, CostIn):
+        return Priced(asked.to_cost())
+    try:
+        if isinstance(asked, ConfigIn):
+            shape = architecture(asked.config, asked.dtype)
+            return price(shape.tensors or (), shape, kv_dtype=asked.kv_dtype, source=asked.source)
+        known = None if asked.config is None else architecture(asked.config)
+        tensors = [_tensor(given, at) for at, given in enumerate(asked.tensors)]
+        return price(tensors, known, kv_dtype=asked.kv_dtype, source=asked.source)
+    except CheckpointError as error:
+        raise InvalidFieldError(error.detail, "/tensors" if isinstance(asked, TensorsIn) else "/config") from None
+
+
+def _tensor(given: TensorIn, at: int) -> Tensor:
+    dtype = (given.dtype or "unknown").lower()
+    if given.bytes is not None:
+        return Tensor(given.name, tuple(given.shape), dtype, given.bytes)
+    bits = element_bits(dtype)
+    if bits is None:
+        raise InvalidFieldError("has a dtype whose size isn't known; give bytes", f"/tensors/{at}/dtype")
+    return Tensor(given.name, tuple(given.shape), dtype, -(-prod(given.shape) * bits // 8))

@@ -81,7 +81,10 @@ class Choice:
 
 def _best_of_prefixes(costs: Sequence[int | None]) -> list[list[tuple[int, int]]]:
     """For every prefix the two least costs with their places, the earlier of equals."""
-    best: list[list[tuple[int, int]]] = [[]]
+    pair: list[tuple[int, int]] = []
+    best = [pair]
     for place, cost in enumerate(costs):
-        best.append(best[-1] if cost is None else sorted([*best[-1], (cost, place)])[:2])
+        if cost is not None and (not pair[1:] or cost < pair[1][0]):
+            pair = sorted([*pair, (cost, place)])[:2]
+        best.append(pair)
     return best

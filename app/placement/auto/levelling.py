@@ -22,7 +22,7 @@ def levelled(problem: Problem, stages: Stages, limit: float) -> Stages:
 
 def _spread(problem: Problem, stages: Stages, limit: float) -> Stages:
     """Search for the largest smallest headroom: a greedy that fills each stage up to it finds it if it exists."""
-    lanes = [problem.lanes[worker] for worker, _, _ in stages]
+    lanes = [problem.lane(worker) for worker, _, _ in stages]
     low, best = problem.headroom(stages), stages
     high = min(lane.worker.budget.budget_bytes for lane in lanes) + 1
     rounds = ROUNDS // len(stages)
@@ -59,7 +59,7 @@ def _filled(problem: Problem, lanes: list[Lane], limit: float, headroom: int) ->
 def _moved(problem: Problem, stages: Stages, limit: float) -> Stages:
     uniform = len(problem.stack.runs) == 1
     for _ in range(ROUNDS // len(stages)):
-        rooms = [problem.lanes[w].headroom(a, b) for w, a, b in stages]
+        rooms = [problem.lane(w).headroom(a, b) for w, a, b in stages]
         fullest = min(range(len(stages)), key=rooms.__getitem__)
         others = range(len(stages)) if uniform else (fullest - 1, fullest + 1)
         better = None
@@ -75,7 +75,7 @@ def _moved(problem: Problem, stages: Stages, limit: float) -> Stages:
 
 
 def _fits(problem: Problem, stages: Stages) -> bool:
-    return all(b <= problem.lanes[w].span(a)[1] for w, a, b in stages)
+    return all(b <= problem.lane(w).span(a)[1] for w, a, b in stages)
 
 
 def _shifted(stages: Stages, source: int, target: int) -> Stages | None:

@@ -13,22 +13,21 @@ MIDDLE, FIRST, LAST, BOTH = range(4)
 class Load:
     """What so many layers cost one kind of worker, by the ends that it holds."""
 
-    def __init__(self, stack: Stack, worker: Worker, *, shares: bool) -> None:
-        """O(1). ``shares``: the value is the share of the budget, otherwise the seconds."""
+    def __init__(self, stack: Stack, worker: Worker, ends: Sequence[int], *, shares: bool) -> None:
+        """O(1). ``ends``: ``end_bytes`` of each role. ``shares``: the value is the share of the budget, not seconds."""
         self.stack = stack
         self.worker = worker
-        self.ends = [stack.end_bytes(first=bool(role & FIRST), last=bool(role & LAST)) for role in range(4)]
+        self.ends = ends
         layer, n_layers = stack.layer, stack.n_layers
         self.layer = layer
         bare = layer.weights + layer.cache
-        full = bare + layer.experts
-        rooms = [worker.budget.budget_bytes - ends for ends in self.ends]
-        self.resident = [_whole(room, full, n_layers) for room in rooms]
-        paged = _whole(worker.disk_bytes, layer.experts, n_layers)
-        self.most = [
-            max(r, min(_whole(room, bare, n_layers), paged)) for r, room in zip(self.resident, rooms, strict=True)
-        ]
-        self.value: Callable[[int, int], float] = self._share if shares else self._seconds
+        budget = worker.budget.budget_bytes
+        self.most = self.resident = [_whole(budget - end, bare + layer.experts, n_layers) for end in ends]
+        if layer.experts:
+            paged = _whole(worker.disk_bytes, layer.experts, n_layers)
+            bare_most = [_whole(budget - end, bare, n_layers) for end in ends]
+            self.most = [max(r, min(b, paged)) for r, b in zip(self.resident, bare_most, strict=True)]
+        self.value: Callable[[int, int], float] = self._share if shares else _clock(stack, self)
         self._lines: list[tuple[float, float] | None] = [None] * 4
 
     def held(self, role: int, layers: int) -> int:
@@ -45,21 +44,14 @@ class Load:
         budget = self.worker.budget.budget_bytes
         return self.held(role, layers) / budget if budget else 0.0
 
-    def _seconds(self, role: int, layers: int) -> float:
-        """``stages.seconds`` of equal layers."""
-        stack, worker, layer = self.stack, self.worker, self.layer
-        last = role >= LAST
-        compute = (layers * layer.work + stack.head_work * last) / (worker.flops_per_s * stack.unit)
-        read = layers * (layer.weights + layer.cache) + stack.head * last
-        if layers > self.resident[role]:
-            active = layers * layer.active
-            return max(compute, read / worker.bytes_per_s) + active / worker.disk_bytes_per_s
-        stream = (read + layers * layer.active) / worker.bytes_per_s
-        return max(stream, compute)
+    def caps(self, limit: float) -> list[int]:
+        """The most layers within the limit in the middle, first and last; ends only add. For monotone values."""
+        middle = self.cap(MIDDLE, limit, self.most[MIDDLE])
+        return [middle, self.cap(FIRST, limit, middle), self.cap(LAST, limit, middle)]
 
-    def cap(self, role: int, limit: float) -> int:
-        """The most layers within the limit; for monotone values. O(1) where they are linear, else O(log layers)."""
-        low, high, value = 0, self.most[role], self.value
+    def cap(self, role: int, limit: float, most: int) -> int:
+        """The most layers within the limit, at most ``most``. O(1) where values are linear, else O(log layers)."""
+        low, high, value = 0, min(most, self.most[role]), self.value
         if high == 0 or value(role, high) <= limit:
             return high
         slope, base = self._line(role)
@@ -82,6 +74,27 @@ class Load:
         return line
 
 
+def _clock(stack: Stack, load: Load) -> Callable[[int, int], float]:
+    """The seconds of so many layers, ``stages.seconds``; a closure, since nothing is called as often."""
+    layer, worker, resident = load.layer, load.worker, load.resident
+    work, active, held = layer.work, layer.active, layer.weights + layer.cache
+    flops_per_s, bytes_per_s, disk_bytes_per_s = (
+        worker.flops_per_s * stack.unit, worker.bytes_per_s, worker.disk_bytes_per_s
+    )  # fmt: skip
+    head, head_work = stack.head, stack.head_work
+
+    def clock(role: int, layers: int) -> float:
+        compute, read = layers * work, layers * held
+        if role >= LAST:
+            compute, read = compute + head_work, read + head
+        if layers > resident[role]:
+            slower = max(compute / flops_per_s, read / bytes_per_s)
+            return slower + layers * active / disk_bytes_per_s
+        return max((read + layers * active) / bytes_per_s, compute / flops_per_s)
+
+    return clock
+
+
 def _whole(room: int, each: int, n_layers: int) -> int:
     if room < 0:
         return 0
@@ -91,10 +104,20 @@ def _whole(room: int, each: int, n_layers: int) -> int:
 def loads_of(problem: Problem) -> list[Load]:
     """One load per worker; equal workers share one."""
     kinds: dict[object, Load] = {}
+    stack, shares, loads = problem.stack, problem.optimize == "memory", []
+    ends = ends_of(stack)
     for worker in problem.workers:
-        if worker.kind not in kinds:
-            kinds[worker.kind] = Load(problem.stack, worker, shares=problem.optimize == "memory")
-    return [kinds[worker.kind] for worker in problem.workers]
+        kind = worker.kind
+        load = kinds.get(kind)
+        if load is None:
+            load = kinds[kind] = Load(stack, worker, ends, shares=shares)
+        loads.append(load)
+    return loads
+
+
+def ends_of(stack: Stack) -> list[int]:
+    """What the ends hold beside layers, by role."""
+    return [stack.end_bytes(first=bool(role & FIRST), last=bool(role & LAST)) for role in range(4)]
 
 
 def may_be_alone(problem: Problem, worker: int) -> bool:

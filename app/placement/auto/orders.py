@@ -203,6 +203,7 @@ def _ordered(problem: Problem, order: Order) -> Problem:
         last=None if problem.last is None else order.index(problem.last),
     )
     ordered.__dict__["chain"] = problem.chain
+    ordered.__dict__["kinds"] = problem.kinds
     ordered.__dict__["lanes"] = [problem.lanes[at] for at in order]
     ordered.__dict__["monotone"] = problem.monotone
     return ordered

@@ -38,9 +38,9 @@ def best_plan(
         assigned(stack, problem.workers[w], cuts[a], cuts[b], first=a == 0, last=b == end) for w, a, b in stages
     )
     used = {a.node.node_id for a in assignments}
-    for at, worker in enumerate(problem.workers):
+    for worker in problem.workers:
         if worker.node.node_id not in used:
-            able = problem.lanes[at].holds_any()
+            able = problem.chain.holds_any(worker)
             idle[worker.node.node_id] = "the plan is no better with it" if able else "cannot hold a layer"
     value = problem.value(stages)
     lower = min(outcome.lower_bound, outcome.best_value)
@@ -49,13 +49,13 @@ def best_plan(
 
 def _by_name(problem: Problem, stages: Stages) -> Stages:
     """The same plan with equal nodes, pinned ones apart, in the order of their node_ids, the first of them used."""
-    pinned = {problem.first, problem.last}
-    alike: dict[int, list[int]] = {}
-    for worker, lane in enumerate(problem.lanes):
-        if worker not in pinned:
-            alike.setdefault(id(lane), []).append(worker)
-    names = {lane: iter(workers) for lane, workers in alike.items()}
-    return tuple((w if w in pinned else next(names[id(problem.lanes[w])]), a, b) for w, a, b in stages)
+    pinned, workers = {problem.first, problem.last}, problem.workers
+    alike: dict[object, list[int]] = {workers[w].kind: [] for w, _, _ in stages}
+    for at, worker in enumerate(workers):
+        if at not in pinned and worker.kind in alike:
+            alike[worker.kind].append(at)
+    names = {kind: iter(found) for kind, found in alike.items()}
+    return tuple((w if w in pinned else next(names[workers[w].kind]), a, b) for w, a, b in stages)
 
 
 def feasible(task: Task, stack: Stack, workers: Sequence[Worker]) -> bool:

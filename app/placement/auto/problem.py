@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from app.placement.stages import Stack, Worker
 
@@ -46,13 +47,23 @@ class Problem:
         return Chain(self.stack)
 
     @cached_property
+    def kinds(self) -> dict[object, "Lane"]:
+        """The lanes made so far, by kind of worker."""
+        return {}
+
+    @cached_property
     def lanes(self) -> list["Lane"]:
         """One lane per worker; equal workers share one."""
-        kinds: dict[object, Lane] = {}
-        for worker in self.workers:
-            if worker.kind not in kinds:
-                kinds[worker.kind] = Lane(self.chain, worker, shares=self.optimize == "memory")
-        return [kinds[worker.kind] for worker in self.workers]
+        return [self.lane(at) for at in range(len(self.workers))]
+
+    def lane(self, at: int) -> "Lane":
+        """One worker's lane, for who needs a few of many."""
+        worker = self.workers[at]
+        kind = worker.kind
+        lane = self.kinds.get(kind)
+        if lane is None:
+            lane = self.kinds[kind] = Lane(self.chain, worker, shares=self.optimize == "memory")
+        return lane
 
     @property
     def any_count(self) -> bool:
@@ -82,13 +93,13 @@ class Problem:
         """The objective of a plan, added left to right."""
         total = 0.0
         for worker, a, b in stages:
-            value = self.lanes[worker].value(a, b)
+            value = self.lane(worker).value(a, b)
             total = total + value if self.sums else max(total, value)
         return total + self.hop_s * (len(stages) - 1) if self.sums else total
 
     def headroom(self, stages: Stages) -> int:
         """The smallest number of bytes that a stage leaves of its budget."""
-        return min(self.lanes[worker].headroom(a, b) for worker, a, b in stages)
+        return min(self.lane(worker).headroom(a, b) for worker, a, b in stages)
 
 
 class Chain:
@@ -117,6 +128,20 @@ class Chain:
         self.work[-1] += stack.head_work
         self.full = [b + e for b, e in zip(self.bare, self.experts, strict=True)]
         self.hungry = [s + a for s, a in zip(self.streamed, self.active, strict=True)]
+
+    @cached_property
+    def steps(self) -> frozenset[tuple[int, int, int]]:
+        """What the shortest stages hold: with experts in memory, without, experts. O(cuts)."""
+        once = self.stack.shared if self.end == 1 else 0
+        pairs = [pairwise(sums) for sums in (self.full, self.bare, self.experts)]
+        return frozenset(
+            (f1 - f0 - once, b1 - b0 - once, e1 - e0) for (f0, f1), (b0, b1), (e0, e1) in zip(*pairs, strict=True)
+        )
+
+    def holds_any(self, worker: Worker) -> bool:
+        """Whether the worker can hold a stage at all. O(kinds of layers)."""
+        room, disk = worker.budget.budget_bytes - self.stack.overhead, worker.disk_bytes
+        return any(full <= room or (bare <= room and experts <= disk) for full, bare, experts in self.steps)
 
 
 class Lane:
@@ -159,10 +184,6 @@ class Lane:
         """The most layers that a stage of the worker can have. O(cuts)."""
         cuts = self.chain.cuts
         return max(cuts[self.span(a)[1]] - cuts[a] for a in range(self.chain.end))
-
-    def holds_any(self) -> bool:
-        """Whether the worker can hold a stage at all."""
-        return any(self.span(a)[1] > a for a in range(self.chain.end))
 
     def reach(self, a: int, limit: float) -> int:
         """The furthest cut of a stage from ``a`` whose value stays within the limit; ``a`` where there is none.

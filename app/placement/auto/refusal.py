@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.placement.auto import given, orders
-from app.placement.auto.loads import MIDDLE, Load
+from app.placement.auto.loads import MIDDLE, Load, ends_of
 from app.placement.auto.outcome import Outcome
 from app.placement.auto.problem import Problem
 from app.placement.auto.shared import Rooms, solve_shared
@@ -66,10 +66,12 @@ def refused(problem: Problem, rooms: Rooms | None, outcome: Outcome) -> DoesNotF
 def verdicts(problem: Problem) -> tuple[NodeVerdict, ...]:
     """What each node could have given: its budget, and the most layers in the middle of the pipeline."""
     caps: dict[object, int] = {}
-    for worker, lane in zip(problem.workers, problem.lanes, strict=True):
-        if worker.kind not in caps:
-            uniform = problem.stack.uniform
-            caps[worker.kind] = Load(problem.stack, worker, shares=False).most[MIDDLE] if uniform else lane.layer_cap()
+    uniform, ends = problem.stack.uniform, ends_of(problem.stack)
+    for at, worker in enumerate(problem.workers):
+        if worker.kind not in caps and uniform:
+            caps[worker.kind] = Load(problem.stack, worker, ends, shares=False).most[MIDDLE]
+        elif worker.kind not in caps:
+            caps[worker.kind] = problem.lane(at).layer_cap()
     return tuple(
         NodeVerdict(w.node.node_id, w.node.addr, w.budget.budget_bytes, w.budget.limit, caps[w.kind], None)
         for w in problem.workers

@@ -9,11 +9,37 @@ the least limit is found.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 
 from app.placement.auto.choice import Choice, Pick
-from app.placement.auto.loads import BOTH, FIRST, LAST, MIDDLE, alone, laid_out, loads_of, may_be_alone
+from app.placement.auto.loads import BOTH, FIRST, LAST, MIDDLE, Load, alone, laid_out, loads_of, may_be_alone
 from app.placement.auto.problem import Problem, Stages
+
+
+class Within:
+    """What the nodes carry within a limit, by role, without those that carry none; and the choice among them."""
+
+    def __init__(self, problem: Problem, loads: Sequence[Load], able: Sequence[int], limit: float) -> None:
+        """O(n): ``able`` are the nodes that carry something."""
+        self.limit = limit
+        self._problem = problem
+        self._loads = loads
+        caps: dict[int, list[int]] = {}
+        self.rows: dict[int, list[int]] = {}
+        for at in able:
+            load = loads[at]
+            known = caps.get(id(load))
+            if known is None:
+                known = caps[id(load)] = load.caps(limit)
+            self.rows[at] = known
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The nodes, those that carry most in the middle first. O(n log n)."""
+        rows, loads = self.rows, self._loads
+        order = sorted(rows, key=lambda at: (-rows[at][MIDDLE], -loads[at].worker.budget.budget_bytes, at))
+        return Choice(order, rows, self._problem.first, self._problem.last)
 
 
 class Uniform:
@@ -28,6 +54,7 @@ class Uniform:
         able.sort()
         self.values = [value for value, _ in able]
         self.able = [at for _, at in able]
+        self._last: Within | None = None
 
     def lower_bound(self) -> float:
         """The least limit within which all nodes carry all layers as if none were an end. O(n + layers log n)."""
@@ -52,12 +79,10 @@ class Uniform:
         of steps of O(n log n).
         """
         limit = max(self.lower_bound(), self._first_ends())
-        missing = self._missing(limit)
-        if missing and self._missing(math.inf):
-            return None
-        while missing:
+        while missing := self._missing(limit):
+            if limit == math.inf:
+                return None
             limit = self._event(limit, missing)
-            missing = self._missing(limit)
         return limit
 
     def _first_ends(self) -> float:
@@ -73,15 +98,16 @@ class Uniform:
         """How many events a plan needs at least beyond the limit: one per layer that finds no place."""
         if alone(self.problem, self.loads, limit):
             return 0
-        rows = self._rows(limit)
-        carried = self._choice(rows).carried(self._counts(rows))
+        within = self._within(limit)
+        rows = within.rows
+        carried = within.choice.carried(self._counts(rows))
         if carried is None:  # no two nodes for the ends, or too few nodes
             return max(1, min(self.problem.counts) - len(rows))
         return max(0, self.n_layers - carried)
 
     def _event(self, limit: float, count: int) -> float:
         """The ``count``-th event after the limit, or the value of the first single stage if that comes before."""
-        rows, n_layers = self._rows(limit), self.n_layers
+        rows, n_layers = self._within(limit).rows, self.n_layers
         heap: list[tuple[float, int, int, int]] = []
         single = math.inf
         for at, load in enumerate(self.loads):
@@ -104,9 +130,9 @@ class Uniform:
 
     def capacity(self) -> int:
         """The largest number of layers short of all that fits with both ends, 0 where none does."""
-        rows, most = self._rows(math.inf), self.n_layers - 1
-        counts = self._counts(rows, most)
-        carried = self._choice(rows).carried(counts) or 0
+        within, most = self._within(math.inf), self.n_layers - 1
+        rows = within.rows
+        carried = within.choice.carried(self._counts(rows, most)) or 0
         single = (self.loads[at].most[BOTH] for at in rows if may_be_alone(self.problem, at))
         return min(most, max(carried, max(single, default=0)))
 
@@ -115,21 +141,16 @@ class Uniform:
         single = alone(self.problem, self.loads, limit)
         if single is not None:
             return single
-        rows = self._rows(limit)
-        pick = self._choice(rows).fewest(self._counts(rows), self.n_layers)
-        return None if pick is None else self._levelled(pick, rows)
+        within = self._within(limit)
+        pick = within.choice.fewest(self._counts(within.rows), self.n_layers)
+        return None if pick is None else self._levelled(pick, within.rows)
 
-    def _rows(self, limit: float) -> dict[int, list[int]]:
-        """How many layers each node carries within the limit, by role; without those that carry none."""
-        caps: dict[int, list[int]] = {}
-        rows = {}
-        for at in self.able[: bisect_right(self.values, limit)]:
-            load = self.loads[at]
-            known = caps.get(id(load))
-            if known is None:
-                known = caps[id(load)] = [load.cap(role, limit) for role in (MIDDLE, FIRST, LAST)]
-            rows[at] = known
-        return rows
+    def _within(self, limit: float) -> Within:
+        """What the nodes carry within a limit; the last one is kept, since it is asked for again."""
+        if self._last is None or self._last.limit != limit:
+            able = self.able[: bisect_right(self.values, limit)]
+            self._last = Within(self.problem, self.loads, able, limit)
+        return self._last
 
     def _counts(self, rows: dict[int, list[int]], most: int | None = None) -> Sequence[int]:
         """The allowed numbers of two stages and more, as far as there are nodes and layers."""
@@ -138,11 +159,6 @@ class Uniform:
         if isinstance(counts, range):
             return range(2, min(most, len(counts)) + 1)
         return [count for count in counts if 1 < count <= most]
-
-    def _choice(self, rows: dict[int, list[int]]) -> Choice:
-        loads = self.loads
-        order = sorted(rows, key=lambda at: (-rows[at][MIDDLE], -loads[at].worker.budget.budget_bytes, at))
-        return Choice(order, rows, self.problem.first, self.problem.last)
 
     def _levelled(self, pick: Pick, rows: dict[int, list[int]]) -> Stages:
         """Layers dealt one by one to the stage with most bytes left, the first of equals. O(layers log stages)."""

@@ -90,8 +90,8 @@ def test_all_nodes_come_page_by_page_as_values_and_as_tables(server: Server) -> 
         for name in names:
             client.register(report(name))
         assert [n.node_id for n in client.nodes(limit="2")] == names
-        tables = list(client.nodes_text(limit="2"))
-        assert "".join(client.nodes_text()) == client.raw("GET", "/nodes", as_json=False)
+        tables = list(client.tables("/nodes", limit="2"))
+        assert "".join(client.tables("/nodes")) == client.raw("GET", "/nodes", as_json=False)
     listed = [line.split()[0] for table in tables for line in table.splitlines() if not line.startswith("NODE")]
     assert (len(tables), listed) == (3, names)
     assert "cursor" not in "".join(tables)
@@ -110,7 +110,7 @@ def test_who_answers_unlike_cleave_is_named_and_not_believed(stranger: str, whic
 
 def test_a_stranger_s_page_is_no_table(stranger: str) -> None:
     with Client(f"{stranger}/page") as client, pytest.raises(UnreachableError, match="answers 200 with text/html"):
-        list(client.nodes_text())
+        list(client.tables("/nodes"))
 
 
 @pytest.mark.parametrize("which", ["half", "list"])

@@ -1,7 +1,7 @@
 """What the layers of a GGUF model keep of a sequence: from its figures, and from which tensors a layer has.
 
-The rules are llama.cpp's, which runs such files: where it ignores a window that a file names, so does this. Which layers
-slide stands in the file, or is fixed by the architecture (llama.cpp, src/llama-model.cpp, ``set_swa_pattern``).
+The rules are llama.cpp's, which runs such files: where it ignores a window that a file names, so does this. Which
+layers slide stands in the file, or is fixed by the architecture (llama.cpp, src/llama-model.cpp, ``set_swa_pattern``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

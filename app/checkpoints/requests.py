@@ -7,6 +7,7 @@ from app.checkpoints.costs import Priced, price
 from app.checkpoints.safetensors import element_bits
 from app.checkpoints.tensors import CheckpointError, Tensor
 from app.placement.errors import InvalidFieldError
+from app.placement.units import INT_MAX
 from app.schemas.catalog import ConfigIn, TensorIn, TensorsIn
 from app.schemas.models import CostIn
 
@@ -33,4 +34,7 @@ def _tensor(given: TensorIn, at: int) -> Tensor:
     bits = element_bits(dtype)
     if bits is None:
         raise InvalidFieldError("has a dtype whose size isn't known; give bytes", f"/tensors/{at}/dtype")
-    return Tensor(given.name, tuple(given.shape), dtype, -(-prod(given.shape) * bits // 8))
+    size = -(-prod(given.shape) * bits // 8)
+    if size > INT_MAX:
+        raise InvalidFieldError("is beyond 2^63-1 bytes", f"/tensors/{at}/shape")
+    return Tensor(given.name, tuple(given.shape), dtype, size)

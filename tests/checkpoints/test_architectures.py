@@ -249,6 +249,12 @@ def test_other_kinds_add_up_by_hand(kind: str) -> None:
     assert architecture(config).caches == (cache, cache)
 
 
+def test_parameters_of_a_quantised_model_are_told_by_its_config(shared: Path) -> None:
+    """gpt-oss-120b has 116.83 billion, two of them in a byte."""
+    found = of(shared, "gpt-oss-120b")
+    assert price(found.tensors or (), found).cost.params == 116_829_156_672
+
+
 def test_a_model_that_also_sees_keeps_its_language_part_nested_and_its_tower_apart(shared: Path) -> None:
     found = of(shared, "olmocr-qwen2-vl-7b")
     made = price(found.tensors or (), found)

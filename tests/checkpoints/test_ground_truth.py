@@ -74,7 +74,7 @@ def dtypes(entry: Entry) -> str:
 
 def llama_cpp_bytes(entry: Entry, cache: Cache) -> int:
     """All caching layers of one model by llama.cpp's rules, as a plan counts them."""
-    layers = entry.get("n_kv_layers", entry["n_layers"])
+    layers: int = entry["n_kv_layers"]
     block = Block(layers, 0, 1.0, kv_bytes_per_token(cache, dtypes(entry)), cache.window)
     model = ModelCost(layers, 0, 0, 0, layers=(block,))
     streams = entry["streams"]

@@ -8,23 +8,23 @@ from app.checkpoints.safetensors import element_bits
 from app.checkpoints.tensors import CheckpointError, Tensor
 from app.placement.errors import InvalidFieldError
 from app.placement.units import INT_MAX
-from app.schemas.catalog import ConfigIn, TensorIn, TensorsIn
+from app.schemas.catalog import ModelConfigIn, ModelTensorsIn, TensorIn
 from app.schemas.models import CostIn
 
 
-def priced(asked: CostIn | TensorsIn | ConfigIn) -> Priced:
+def priced(asked: CostIn | ModelTensorsIn | ModelConfigIn) -> Priced:
     """The cost that a request describes. O(tensors). Raises InvalidFieldError."""
     if isinstance(asked, CostIn):
         return Priced(asked.to_cost())
     try:
-        if isinstance(asked, ConfigIn):
+        if isinstance(asked, ModelConfigIn):
             shape = architecture(asked.config, asked.dtype)
             return price(shape.tensors or (), shape, kv_dtype=asked.kv_dtype, source=asked.source)
         known = None if asked.config is None else architecture(asked.config)
         tensors = [_tensor(given, at) for at, given in enumerate(asked.tensors)]
         return price(tensors, known, kv_dtype=asked.kv_dtype, source=asked.source)
     except CheckpointError as error:
-        raise InvalidFieldError(error.detail, "/tensors" if isinstance(asked, TensorsIn) else "/config") from None
+        raise InvalidFieldError(error.detail, "/tensors" if isinstance(asked, ModelTensorsIn) else "/config") from None
 
 
 def _tensor(given: TensorIn, at: int) -> Tensor:

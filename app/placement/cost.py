@@ -103,7 +103,7 @@ def check_cost(model: ModelCost, at: str = "/model") -> None:
     if model.layers and counted != model.n_layers:
         raise InvalidFieldError(f"the blocks have {counted} layers, n_layers is {model.n_layers}", f"{at}/layers")
     if model.total_bytes > INT_MAX:
-        raise InvalidFieldError("the model's bytes together exceed 2^63-1", at)
+        raise InvalidFieldError("layers, embedding and head together exceed 2^63-1 bytes", at)
 
 
 def _merged(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

@@ -56,7 +56,10 @@ class Client:
         A proxy that the environment names can't reach this machine's own loopback, so it isn't asked there.
         """
         try:
-            local = httpx.URL(base_url).host in LOOPBACK
+            url = httpx.URL(base_url)
+            if url.scheme not in {"http", "https"}:
+                raise UnreachableError(f"{base_url!r} is no URL of a server: it starts with http:// or https://")
+            local = url.host in LOOPBACK
             self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=not local)
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # the latter two: a proxy of an unusable kind
             raise UnreachableError(f"can't call {base_url!r}: {error}") from None

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app import __version__
 from app.cli import demo as demonstration
 from app.cli.models import inspect_model, models
 from app.cli.terminal import AsJson, Url, parsed, plain_errors, read, say
@@ -21,7 +22,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(models, name="models")
+
+
+def _say_version(asked: bool) -> None:  # noqa: FBT001  # typer's way to call it
+    if asked:
+        say(f"cleave {__version__}")
+        raise typer.Exit
+
+
 app.command("inspect")(inspect_model)
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")]
+
+
+@app.callback()
+def _options(*, _version: Version = False) -> None:
+    """Places models on machines, layer by layer."""
 
 
 @app.command()

@@ -12,7 +12,7 @@ OPENAPI := openapi/openapi.json
 PLACEMENT := app/placement
 CORE := $(PLACEMENT)/units.py,$(PLACEMENT)/nodes.py,$(PLACEMENT)/budgets.py,$(PLACEMENT)/reference.py,$(PLACEMENT)/planner.py,$(PLACEMENT)/plans.py,$(PLACEMENT)/errors.py,$(PLACEMENT)/engines.py,$(PLACEMENT)/objective.py,$(PLACEMENT)/task.py
 
-.PHONY: help run test check bench demo openapi lock format lint types imports openapi-drift openapi-lint clean
+.PHONY: help run test test-measured test-exhaustive check bench demo openapi lock format lint types imports openapi-drift openapi-lint clean
 help:
 	@sed -n 's/^# //p' Makefile
 
@@ -22,11 +22,18 @@ run: .venv/run
 demo: .venv/run
 	@$(BIN)/cleave demo
 
+# Two at once: what is measured for coverage, which takes thrice the time, and what is large.
 test: .venv/dev
-	$(BIN)/python -m pytest --cov --cov-report= $(PYTEST)
+	@$(MAKE) --no-print-directory --jobs=2 test-measured test-exhaustive
+
+test-measured: .venv/dev
+	$(BIN)/python -m pytest -m "not exhaustive" --cov --cov-report= $(PYTEST)
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=90
 	@$(BIN)/python -m coverage report --include='$(CORE)' --skip-covered --fail-under=100
 	@$(BIN)/python -m coverage report --include='app/placement/*' --skip-covered --fail-under=97
+
+test-exhaustive: .venv/dev
+	$(BIN)/python -m pytest -m exhaustive -p no:cacheprovider $(PYTEST)
 
 check: format lint types imports openapi-drift openapi-lint test
 

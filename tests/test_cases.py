@@ -10,6 +10,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parent.parent
 
 PENDING = {

@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.api.requests import report
 from tests.conftest import Server, StartServer
+
+pytestmark = pytest.mark.exhaustive
 
 ROUNDS = 10
 WRITERS = 4

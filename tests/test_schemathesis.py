@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT, StartServer
+
+pytestmark = pytest.mark.exhaustive
 
 
 def test_a_fuzzer_that_believes_the_document_finds_nothing(start_server: StartServer) -> None:

@@ -196,6 +196,7 @@ async def test_recent_plans_stay_as_they_were_returned(api: httpx.AsyncClient) -
     assert (await api.get("/plans/nope")).json()["type"] == "/problems/unknown-plan"
 
 
+@pytest.mark.exhaustive
 async def test_every_vector_is_reproduced_over_http(api: httpx.AsyncClient, shared: Path) -> None:
     kinds = {"no nodes": (409, "no-nodes"), "model (": (409, "does-not-fit"), "node ": (422, "manual-ranges")}
     played = 0
@@ -215,6 +216,7 @@ async def test_every_vector_is_reproduced_over_http(api: httpx.AsyncClient, shar
     assert played == 1_502
 
 
+@pytest.mark.exhaustive
 async def test_without_leave_every_answer_keeps_the_promise_over_http(api: httpx.AsyncClient, shared: Path) -> None:
     planned = 0
     for row in vectors.read(shared / "vectors/reference.jsonl.gz"):
@@ -240,6 +242,7 @@ async def test_without_leave_every_answer_keeps_the_promise_over_http(api: httpx
         ("clusters_a", "optimum_given_order", "given"),
     ],
 )
+@pytest.mark.exhaustive
 async def test_every_optimum_of_the_oracle_is_met_and_proven_over_http(
     api: httpx.AsyncClient, shared: Path, file: str, key: str, order: str | None
 ) -> None:

@@ -301,10 +301,9 @@ class _Source:
         """Numbers of tensors and of pairs."""
         if self.size < len(MAGIC) or self._take(len(MAGIC)) != MAGIC:
             raise CheckpointError(f"{self._name} is no GGUF file")
-        version = self.number("I")
-        if version not in VERSIONS:
-            version, self._order = int.from_bytes(version.to_bytes(4, "little"), "big"), ">"
-        if version not in VERSIONS:
+        version = self._take(4)
+        self._order = next((o for o in "<>" if struct.unpack(f"{o}I", version)[0] in VERSIONS), "")
+        if not self._order:
             raise CheckpointError(f"{self._name} is GGUF of a version other than {' and '.join(map(str, VERSIONS))}")
         n_tensors, n_pairs = self.record("QQ")
         self._must_hold(n_tensors * 24 + n_pairs * 13)

@@ -49,6 +49,7 @@ def gguf_cache(entry: Entry) -> Cache:
             f"{arch}.attention.head_count": entry["n_kv_heads"],
             f"{arch}.attention.key_length": entry["key_length"],
             f"{arch}.attention.value_length": entry["value_length"],
+            f"{arch}.rope.dimension_count": 64,
         }
         names = ["blk.0.attn_kv_a_mqa.weight", "blk.0.attn_kv_b.weight"]
     else:
@@ -62,7 +63,7 @@ def gguf_cache(entry: Entry) -> Cache:
             f"{arch}.attention.sliding_window": entry.get("sliding_window", 0),
             f"{arch}.attention.sliding_window_pattern": [entry.get("n_ubatch") is not None],
         }
-    tensors = [Tensor(name, (1, 1), "f16", 2) for name in names]
+    tensors = [Tensor(name, (), "f16", 2) for name in names]
     figures[f"{arch}.embedding_length"] = 4096
     return gguf_architecture(figures, tensors).caches[0]
 
@@ -150,7 +151,7 @@ def test_states_are_what_llama_cpp_printed(shared: Path) -> None:
             "some.ssm.group_count": entry.get("ssm_groups", 16),
             "some.ssm.conv_kernel": entry.get("conv", 4),
         }
-        cache = gguf_architecture(figures, [Tensor("blk.0.ssm_conv1d.weight", (1,), "f32", 4)]).caches[0]
+        cache = gguf_architecture(figures, [Tensor("blk.0.ssm_conv1d.weight", (), "f32", 4)]).caches[0]
         assert cache.state_elements == entry["r_elems_per_layer_seq"] + entry["s_elems_per_layer_seq"], entry["model"]
         model = ModelCost(1, 0, 0, 0, layers=(Block(1, 0, state_bytes=state_bytes(cache)),))
         stack = stack_of(model, engine("llama.cpp", {}), 4096, entry["n_parallel"])

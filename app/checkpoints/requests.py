@@ -31,6 +31,8 @@ def _tensor(given: TensorIn, at: int) -> Tensor:
     dtype = (given.dtype or "unknown").lower()
     if given.bytes is not None:
         return Tensor(given.name, tuple(given.shape), dtype, given.bytes)
+    if given.dtype is None:
+        raise InvalidFieldError("give dtype, or bytes", f"/tensors/{at}")
     bits = element_bits(dtype)
     if bits is None:
         raise InvalidFieldError("has a dtype whose size isn't known; give bytes", f"/tensors/{at}/dtype")

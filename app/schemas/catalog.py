@@ -3,17 +3,19 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag
 
 from app.ports import ModelRecord
-from app.schemas.fields import CURSOR, WHOLE, Bytes, ModelName, Text
+from app.schemas.fields import CURSOR, WHOLE_NUMBERS, Bytes, ModelName, Text
 from app.schemas.models import CostIn, CostOut, cost_fields
 from app.schemas.parsing import Out, Strict
 
 MAX_TENSORS = 200_000
 MAX_RANK = 16
 
-Dimension = Annotated[int, Field(ge=0, le=2**40), WHOLE]
+Shape = Annotated[
+    list[Annotated[int, Field(ge=0, le=2**40)]], Field(fail_fast=True, max_length=MAX_RANK), WHOLE_NUMBERS
+]
 KvDtype = Annotated[str, Field(max_length=32, pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
 
 
@@ -21,15 +23,9 @@ class TensorIn(Strict):
     """One tensor of a checkpoint: its bytes, or a dtype from which they follow."""
 
     name: Text
-    shape: Annotated[list[Dimension], Field(fail_fast=True, max_length=MAX_RANK)]
+    shape: Shape
     dtype: Text | None = None
     bytes: Bytes | None = None
-
-    @model_validator(mode="after")
-    def _some_size(self) -> "TensorIn":
-        if self.dtype is None and self.bytes is None:
-            raise ValueError("give dtype, or bytes")
-        return self
 
 
 class _Inspected(Strict):

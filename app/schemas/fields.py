@@ -52,6 +52,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
+def _all_whole(value: Any) -> Any:
+    """The same for a list: one call instead of one a number, where there are 100,000 lists."""
+    if isinstance(value, list) and any(type(item) is float for item in value):
+        return [_whole(item) for item in value]
+    return value
+
+
+WHOLE_NUMBERS = BeforeValidator(_all_whole)
+
 WHOLE = BeforeValidator(_whole)
 """Stands behind an integer's bounds, so that these go into the schema."""
 

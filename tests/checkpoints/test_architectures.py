@@ -312,7 +312,7 @@ def test_modules_that_are_not_quantised_stay_as_they_are(kept: str) -> None:
         ({"num_attention_heads": True}, "num_attention_heads must be a whole number"),
         ({"num_attention_heads": 0}, "num_attention_heads must be a whole number from 1"),
         ({"num_attention_heads": 3}, "hidden_size 8 can't be divided by num_attention_heads 3"),
-        ({"num_hidden_layers": 10_001}, "num_hidden_layers is beyond 10000"),
+        ({"num_hidden_layers": 1_001}, "num_hidden_layers is beyond 1000"),
         ({"hidden_size": 2**41}, "hidden_size must be a whole number"),
         ({"hidden_size": 2**40, "intermediate_size": 2**40}, "beyond 2\\^63-1 bytes"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings must be true or false"),

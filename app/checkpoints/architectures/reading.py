@@ -8,7 +8,8 @@ from app.checkpoints.tensors import CheckpointError
 NESTED = ("text_config", "llm_config", "language_config")
 """Where configs of models that also see or hear keep the language model's figures; thinker_config holds one more."""
 
-MAX_LAYERS = 10_000
+MAX_LAYERS = 1_000
+"""The largest published stack has 126; a config of 10,000 would take seconds."""
 MAX_DIMENSION = 2**40
 
 

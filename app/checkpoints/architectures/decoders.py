@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from app.checkpoints.architectures.assembly import LLAMA, Layout, Model, decoder
 from app.checkpoints.architectures.fields import Fields
 from app.checkpoints.architectures.parts.attention import Heads, grouped, heads
-from app.checkpoints.architectures.parts.feedforward import Experts, gated
+from app.checkpoints.architectures.parts.feedforward import Experts, gated, joined
 from app.checkpoints.architectures.parts.windows import nowhere, windows
 from app.checkpoints.architectures.weights import NOTHING, Part, norm, stack
 
@@ -14,12 +14,15 @@ Window = int | None
 Chooses = Callable[[int], bool]
 
 AROUND = ("input_layernorm", "post_attention_layernorm")
-"""The two norms of a layer."""
+"""The two norms of a layer: before attention, before the feed-forward."""
+
+BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
+"""The same behind each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Projections of grouped heads, with biases by ``attention_bias`` unless ``qkv_bias`` or ``out_bias`` fix them.
+    """Projections of grouped heads, with biases by ``key`` unless ``qkv_bias`` or ``out_bias`` fix them.
 
     ``inside`` is what stands beside the projections, ``dim`` a head's size where the config gives none.
     """
@@ -27,6 +30,7 @@ class Attention:
     qkv_bias: bool | None = None
     out_bias: bool | None = None
     default_bias: bool = False
+    key: str = "attention_bias"
     inside: Callable[[Fields, Heads], Part] = lambda _c, _heads: NOTHING
     dim: int | None = None
     at: str = "self_attn"
@@ -34,7 +38,7 @@ class Attention:
     def __call__(self, c: Fields, window: Window) -> Part:
         """The attention of a layer with that window."""
         of = heads(c, self.dim)
-        asked = c.flag("attention_bias", self.default_bias)
+        asked = c.flag(self.key, self.default_bias)
         weights = grouped(
             c.whole("hidden_size"),
             of,
@@ -45,9 +49,14 @@ class Attention:
         return (weights + self.inside(c, of)).under(self.at)
 
 
-def mlp(c: Fields) -> Part:
-    """Llama's feed-forward."""
-    return gated(c.whole("hidden_size"), c.whole("intermediate_size"), bias=c.flag("mlp_bias")).under("mlp")
+def mlp(c: Fields, bias: str = "mlp_bias") -> Part:
+    """Llama's feed-forward; ``bias`` is the key that gives it biases."""
+    return gated(c.whole("hidden_size"), c.whole("intermediate_size"), bias=c.flag(bias)).under("mlp")
+
+
+def joined_mlp(c: Fields) -> Part:
+    """The same with gate and up in one matrix."""
+    return joined(c.whole("hidden_size"), c.whole("intermediate_size"), ("gate_up_proj", "down_proj")).under("mlp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,5 +81,6 @@ FAMILIES = {
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
+    "glm_moe_dsa": _DEEPSEEK,
     "glm4_moe": Family(predicting(Decoder(Attention(out_bias=False, inside=glm_norms), sparse=_SPARSE))),
 }

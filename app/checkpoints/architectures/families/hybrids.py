@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from app.checkpoints.architectures.assembly import Family, Layout, Model, decoder
-from app.checkpoints.architectures.families.decoder_kin import granite_experts, granite_shared
+from app.checkpoints.architectures.families.granite import granite_experts, granite_shared
 from app.checkpoints.architectures.fields import Fields
 from app.checkpoints.architectures.parts.attention import grouped, heads
 from app.checkpoints.architectures.parts.feedforward import (
@@ -66,7 +66,7 @@ def granite(c: Fields) -> Model:
         feeds = granite_shared(c) + (granite_experts(c, of) if of else NOTHING)
         return norm("input_layernorm", hidden) + mixer(c, kind) + norm("post_attention_layernorm", hidden) + feeds
 
-    return decoder(c, stack(kinds, layer), experts=of, tied=True)
+    return decoder(c, stack(kinds, layer), experts=of)
 
 
 def bamba(c: Fields) -> Model:

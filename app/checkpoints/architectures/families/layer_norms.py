@@ -1,13 +1,15 @@
-"""Decoders with layer norms and plain feed-forwards: Falcon, BLOOM, GPT-NeoX."""
+"""Decoders with layer norms and plain feed-forwards: Falcon, BLOOM, GPT-NeoX, StarCoder2, Nemotron."""
 
 from dataclasses import replace
 
 from app.checkpoints.architectures.assembly import Family, Layout, Model, decoder
+from app.checkpoints.architectures.decoders import Attention, Decoder
 from app.checkpoints.architectures.fields import Fields
 from app.checkpoints.architectures.parts.attention import Heads, fused, head_share
 from app.checkpoints.architectures.parts.feedforward import plain
 from app.checkpoints.architectures.parts.rotary import NO_LONGER_STORED, saved_before
-from app.checkpoints.architectures.weights import NOTHING, layer_norm, repeat, vector
+from app.checkpoints.architectures.parts.windows import everywhere
+from app.checkpoints.architectures.weights import NOTHING, Part, layer_norm, repeat, vector
 
 UP_DOWN = ("dense_h_to_4h", "dense_4h_to_h")
 
@@ -89,7 +91,29 @@ def neox_buffers(c: Fields, model: Model, of: Heads) -> Model:
     return replace(model, buffers=repeat(each.under("attention"), len(model.layers), model.layers_at))
 
 
+def starcoder2_mlp(c: Fields) -> Part:
+    """StarCoder2's feed-forward."""
+    names, bias = ("c_fc", "c_proj"), c.flag("use_bias", True)
+    return plain(c.whole("hidden_size"), c.whole("intermediate_size"), names, bias=bias).under("mlp")
+
+
+def nemotron_mlp(c: Fields) -> Part:
+    """Nemotron's feed-forward."""
+    names, bias = ("up_proj", "down_proj"), c.flag("mlp_bias")
+    return plain(c.whole("hidden_size"), c.whole("intermediate_size"), names, bias=bias).under("mlp")
+
+
+STARCODER2 = Decoder(
+    Attention(default_bias=True, key="use_bias"),
+    starcoder2_mlp,
+    norm=layer_norm,
+    slides=lambda _c: everywhere,
+    tied=True,
+)
+
 FAMILIES = {
+    "starcoder2": Family(STARCODER2),
+    "nemotron": Family(Decoder(dense=nemotron_mlp, norm=layer_norm)),
     "falcon": Family(falcon),
     "RefinedWeb": Family(falcon),
     "RefinedWebModel": Family(falcon),

@@ -3,16 +3,15 @@
 from functools import partial
 
 from app.checkpoints.architectures.assembly import Family, Model
-from app.checkpoints.architectures.decoders import Attention, Decoder, Sparse
+from app.checkpoints.architectures.decoders import BEHIND, Attention, Chooses, Decoder, Sparse, mlp
 from app.checkpoints.architectures.fields import Fields
-from app.checkpoints.architectures.parts.attention import Heads, head_norms, wide_norms
+from app.checkpoints.architectures.parts.attention import Heads, head_norms
 from app.checkpoints.architectures.parts.feedforward import Experts, gated, gated_experts, routed, router
 from app.checkpoints.architectures.parts.rotary import with_rotary_buffers
-from app.checkpoints.architectures.parts.windows import everywhere, nowhere
+from app.checkpoints.architectures.parts.windows import but_every, everywhere, nowhere
 from app.checkpoints.architectures.weights import NOTHING, Part, linear, norm, repeat
 
 MIXTRAL_NAMES = ("w1", "w3", "w2")
-AFTER = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 
 def llama(c: Fields) -> Model:
@@ -24,12 +23,6 @@ def mixtral_experts(c: Fields, of: Experts) -> Part:
     """Mixtral's router and experts."""
     hidden = c.whole("hidden_size")
     return (router(hidden, of.n) + gated_experts(hidden, of, MIXTRAL_NAMES)).under("block_sparse_moe")
-
-
-def olmoe_experts(c: Fields, of: Experts) -> Part:
-    """OLMoE's router and experts."""
-    hidden = c.whole("hidden_size")
-    return (router(hidden, of.n) + gated_experts(hidden, of)).under("mlp")
 
 
 def bitnet_mlp(c: Fields) -> Part:
@@ -58,9 +51,11 @@ def mimo(c: Fields) -> Model:
     return style(c).beside(repeat(block, n, "model.mtp_layers"))
 
 
-def no_norm(_name: str, _size: int) -> Part:
-    """A norm without parameters."""
-    return NOTHING
+def exaone_slides(c: Fields) -> Chooses:
+    """EXAONE 4: the last of every few layers sees everything; the period is a number, or a word of so many letters."""
+    pattern = c.find("sliding_window_pattern")
+    period = len(pattern) if isinstance(pattern, str) else c.whole("sliding_window_pattern", default=4, least=0)
+    return but_every(period) if period else nowhere
 
 
 SIZES_7B = {
@@ -84,7 +79,6 @@ FAMILIES = {
             sparse=Sparse(partial(routed, width="intermediate_size"), mixtral_experts),
         )
     ),
-    "granite": Family(Decoder()),
     "seed_oss": Family(Decoder(Attention(default_bias=True, out_bias=False))),
     "smollm3": Family(
         Decoder(slides=lambda c: everywhere if c.flag("use_sliding_window") else nowhere, tied=True),
@@ -92,12 +86,8 @@ FAMILIES = {
     "hunyuan_v1_dense": Family(Decoder(Attention(inside=hunyuan_norms))),
     "mimo": Family(mimo),
     "bitnet": Family(Decoder(Attention(inside=bitnet_norm), bitnet_mlp)),
-    "olmo": Family(Decoder(norm=no_norm)),
-    "olmo2": Family(Decoder(Attention(inside=lambda _c, of: wide_norms(of)), norms=AFTER)),
-    "olmoe": Family(
-        Decoder(
-            Attention(inside=lambda _c, of: wide_norms(of)),
-            sparse=Sparse(partial(routed, width="intermediate_size"), olmoe_experts),
-        )
+    "ernie4_5": Family(Decoder(Attention(key="use_bias", dim=128), partial(mlp, bias="use_bias"), tied=True)),
+    "exaone4": Family(
+        Decoder(Attention(inside=lambda _c, of: head_norms(of)), norms=BEHIND, slides=exaone_slides, absent=4096),
     ),
 }

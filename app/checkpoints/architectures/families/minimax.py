@@ -1,12 +1,15 @@
-"""MiniMax-Text-01 and M1: seven layers of lightning attention, then one that sees everything (arXiv 2501.08313)."""
+"""MiniMax: Text-01 and M1 with seven layers of lightning attention to one of softmax (arXiv 2501.08313), and M2."""
+
+from functools import partial
 
 from app.checkpoints.architectures.assembly import Family, Model, decoder
-from app.checkpoints.architectures.families.llama import mixtral_experts
+from app.checkpoints.architectures.decoders import Attention, Decoder, Sparse
+from app.checkpoints.architectures.families.llama import MIXTRAL_NAMES, mixtral_experts
 from app.checkpoints.architectures.fields import Fields
-from app.checkpoints.architectures.parts.attention import grouped, heads
-from app.checkpoints.architectures.parts.feedforward import routed
+from app.checkpoints.architectures.parts.attention import Heads, grouped, heads, wide_norms
+from app.checkpoints.architectures.parts.feedforward import Experts, gated_experts, routed, router
 from app.checkpoints.architectures.parts.recurrent import lightning
-from app.checkpoints.architectures.weights import Part, norm, stack
+from app.checkpoints.architectures.weights import NOTHING, Part, norm, stack, vector
 
 LINEAR, FULL = "linear_attention", "full_attention"
 
@@ -39,4 +42,23 @@ def kinds(c: Fields, n: int) -> tuple[str, ...]:
     return named
 
 
-FAMILIES = {kind: Family(minimax) for kind in ("minimax", "minimax_text_01", "minimax_m1")}
+def m2_norms(c: Fields, of: Heads) -> Part:
+    """MiniMax-M2's norms over all heads at once."""
+    return wide_norms(of) if c.flag("use_qk_norm", True) else NOTHING
+
+
+def m2_experts(c: Fields, of: Experts) -> Part:
+    """MiniMax-M2's router with its bias, and experts. Checkpoints have no blocks of further predictions."""
+    hidden = c.whole("hidden_size")
+    bias = vector("e_score_correction_bias", of.n, dtype="f32")
+    return (router(hidden, of.n) + bias + gated_experts(hidden, of, MIXTRAL_NAMES)).under("block_sparse_moe")
+
+
+M2 = Decoder(Attention(inside=m2_norms), sparse=Sparse(partial(routed, width="intermediate_size"), m2_experts))
+
+FAMILIES = {
+    "minimax": Family(minimax),
+    "minimax_text_01": Family(minimax),
+    "minimax_m1": Family(minimax),
+    "minimax_m2": Family(M2),
+}

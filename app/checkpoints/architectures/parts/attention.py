@@ -51,13 +51,14 @@ def grouped(
     out_bias: bool = False,
     window: int | None = None,
     gated: bool = False,
+    out: str = "o_proj",
 ) -> Part:
     """Attention of grouped heads; ``gated`` doubles the queries by a gate on what comes out."""
     weights = (
         linear("q_proj", hidden, of.queries * (2 if gated else 1), bias=bias)
         + linear("k_proj", hidden, of.keys, bias=bias)
         + linear("v_proj", hidden, of.keys, bias=bias)
-        + linear("o_proj", of.queries, hidden, bias=out_bias)
+        + linear(out, of.queries, hidden, bias=out_bias)
     )
     return weights + Part(cache=of.cache(window))
 
@@ -121,6 +122,8 @@ def indexer(c: Fields, hidden: int) -> Part:
     """
     if c.optional("index_topk") is None:
         return NOTHING
+    if set(c.items("indexer_types", str) or ()) - {"full"}:
+        raise c.wrong("indexer_types", "has layers that share another's indexer, which isn't known here")
     n, dim = c.whole("index_n_heads"), c.whole("index_head_dim")
     weights = (
         linear("wq_b", c.whole("q_lora_rank"), n * dim)

@@ -53,6 +53,11 @@ def patches(v: Fields, hidden: int, *, bias: bool) -> Part:
     return weights + vector("patch_embedding.bias", hidden) if bias else weights
 
 
+def unknown(_c: Fields, _hidden: int) -> Part:
+    """A tower that isn't known here."""
+    return NOTHING
+
+
 def llava(c: Fields, hidden: int) -> Part:
     """LLaVA: CLIP, and two matrices."""
     v = c.inner("vision_config", CLIP_SIZES)

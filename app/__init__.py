@@ -1,3 +1,3 @@
 """Cleave: which node runs which layers of a model."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

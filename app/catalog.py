@@ -56,7 +56,7 @@ class Catalog:
 
         Raises InvalidFieldError, CatalogFullError, StoreUnavailableError.
         """
-        check_cost(cost)
+        check_cost(cost, "")
         record = self._models.get(name)
         if record is None or record.cost != cost:
             record = self._replaced(name, cost, record)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
+from app.schemas.catalog import ModelItemOut, ModelsOut, NamedModelOut
 from app.schemas.nodes import BeatOut, NodeOut, NodesOut
 from app.schemas.parsing import Out
 from app.schemas.plans import PlanItemOut, PlanOut, PlansOut
@@ -19,7 +20,7 @@ MORE = "\nmore: ?cursor="
 """What a table of the server ends with where there is another page."""
 
 Answer = TypeVar("Answer", bound=Out)
-Page = TypeVar("Page", NodesOut, PlansOut)
+Page = TypeVar("Page", NodesOut, ModelsOut, PlansOut)
 Body = Mapping[str, Any] | bytes
 Query = Mapping[str, str | None]
 
@@ -55,7 +56,10 @@ class Client:
         A proxy that the environment names can't reach this machine's own loopback, so it isn't asked there.
         """
         try:
-            local = httpx.URL(base_url).host in LOOPBACK
+            url = httpx.URL(base_url)
+            if url.scheme not in {"http", "https"}:
+                raise UnreachableError(f"{base_url!r} is no URL of a server: it starts with http:// or https://")
+            local = url.host in LOOPBACK
             self._http = httpx.Client(base_url=base_url, timeout=timeout_s, trust_env=not local)
         except (httpx.InvalidURL, ImportError, ValueError) as error:  # the latter two: a proxy of an unusable kind
             raise UnreachableError(f"can't call {base_url!r}: {error}") from None
@@ -83,11 +87,11 @@ class Client:
         for page in self._pages(NodesOut, "/nodes", wanted):
             yield from page.nodes
 
-    def nodes_text(self, **wanted: str | None) -> Iterator[str]:
-        """The same as the server's tables, one a page."""
+    def tables(self, path: str, **wanted: str | None) -> Iterator[str]:
+        """A list, ``/nodes`` or ``/models``, as the server's tables, one a page."""
         cursor: str | None = None
         while cursor != "":
-            text = self.raw("GET", "/nodes", as_json=False, query={**wanted, "cursor": cursor})
+            text = self.raw("GET", path, as_json=False, query={**wanted, "cursor": cursor})
             table, _, cursor = text.partition(MORE)
             cursor = cursor.strip()
             yield table
@@ -99,6 +103,28 @@ class Client:
     def simulate(self, request: Mapping[str, Any]) -> PlanOut:
         """Plan on the nodes in the request."""
         return self._get(PlanOut, "POST", "/plan/simulate", body=request)
+
+    def models(self, **wanted: str | None) -> Iterator[ModelItemOut]:
+        """The named models in order of names, page by page."""
+        for page in self._pages(ModelsOut, "/models", wanted):
+            yield from page.models
+
+    def model(self, name: str) -> NamedModelOut:
+        """One named model."""
+        return self._get(NamedModelOut, "GET", self.model_path(name))
+
+    @staticmethod
+    def model_path(name: str) -> str:
+        """Where a named model is."""
+        return f"/models/{quote(name, safe='')}"
+
+    def delete_model(self, name: str) -> None:
+        """Forget a named model."""
+        self._call("DELETE", self.model_path(name), JSON, None, {})
+
+    def put_model(self, name: str, said: Mapping[str, Any]) -> NamedModelOut:
+        """Name a model's cost, or what it follows from: see ``PUT /models/{name}``."""
+        return self._get(NamedModelOut, "PUT", self.model_path(name), body=said)
 
     def plans(self, **wanted: str | None) -> Iterator[PlanItemOut]:
         """The recent plans, newest first, page by page."""
@@ -140,7 +166,7 @@ class Client:
             message = f"no server answers at {self._http.base_url} ({error}); start one with: cleave serve"
             raise UnreachableError(message) from None
         came_as = answer.headers.get("content-type", "").partition(";")[0]
-        if answer.is_success and came_as == accept:
+        if answer.is_success and (came_as == accept or answer.status_code == httpx.codes.NO_CONTENT):
             return answer.content
         if not answer.is_success and came_as in {PROBLEM, accept}:
             raise ProblemError(answer.status_code, _document(answer) if came_as == PROBLEM else {}, answer.text)

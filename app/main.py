@@ -110,6 +110,7 @@ async def _running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
         try:
             yield
         finally:
+            log.info("stopping", revision=registry.revision)
             ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await ticking

@@ -19,7 +19,7 @@ from app.placement.precision import at_precision
 from app.placement.reference import Policy
 from app.placement.suggest import suggestions
 from app.placement.task import Task
-from app.ports import FleetView, ModelView, Standing, UnknownNodeError
+from app.ports import MAX_NAMED, FleetView, ModelView, Standing, UnknownNodeError
 
 RECENT_PLANS = 1_000
 RECENT_BYTES = 32 * 1024 * 1024
@@ -180,7 +180,7 @@ class Planner:
         So it may run on another thread while beats come in. Raises UnknownNodeError, UnknownModelError.
         """
         fleet = self._fleet.fleet()
-        candidates = _candidates(request, fleet.standings)
+        candidates = _admitted(request, fleet.standings)
         variants = self._variants(request)
         plan_id, created_at = self._new_id(), self._now()
 
@@ -195,7 +195,7 @@ class Planner:
 
         Raises UnknownModelError.
         """
-        candidates = _candidates(request, [Standing(node, "ready") for node in nodes])
+        candidates = _admitted(request, [Standing(node, "ready") for node in nodes])
         variants = self._variants(request)
 
         return lambda: self._make(request, variants, candidates)
@@ -209,12 +209,13 @@ class Planner:
             found = [Variant(r.cost, r.name, r.version) for r in records]
         return (*found, *[replace(found[-1], precision=p) for p in request.precision_ladder])
 
-    def _make(self, request: Request, variants: Sequence[Variant], candidates: Sequence[Standing]) -> Outcome:
+    def _make(self, request: Request, variants: Sequence[Variant], admitted: "Admitted") -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
+        candidates = admitted.standings
         gone = tuple(Idle(s.node.node_id, s.state) for s in candidates if s.state == "expired")
         alive = tuple(s.node for s in candidates if s.state != "expired")
         if not alive:
-            raise NoNodesError(excluded={i.node_id: i.reason for i in gone})
+            raise NoNodesError(excluded=admitted.left_out | {i.node_id: i.reason for i in gone})
         reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
         task = Task(
             variants[0].cost,
@@ -232,7 +233,7 @@ class Planner:
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")
         facts = explain(placed, alive) if request.explain else None
         idle = placed.idle if request.nodes is None else placed.idle + gone
-        placed = replace(placed, idle=idle, warnings=placed.warnings + suspects)
+        placed = replace(placed, idle=idle, warnings=placed.warnings + suspects + admitted.warnings)
         return Outcome(request.policy, placed, variant, facts)
 
 
@@ -258,17 +259,33 @@ def _first_that_fits(task: Task, variants: Sequence[Variant]) -> tuple[Placement
     raise refusal
 
 
-def _candidates(request: Request, standings: Sequence[Standing]) -> list[Standing]:
-    """Whom the request admits, expired or not, in pipeline order. Raises UnknownNodeError."""
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Whom a request admits, expired or not, in pipeline order; whom it leaves out, and why; what is odd about that."""
+
+    standings: tuple[Standing, ...]
+    left_out: dict[str, str]
+    warnings: tuple[str, ...]
+
+
+def _admitted(request: Request, standings: Sequence[Standing]) -> Admitted:
+    """The candidates. O(n). Raises UnknownNodeError."""
+    known = {s.node.node_id: s for s in standings}
     chosen = list(standings)
     if request.nodes is not None:
-        known = {s.node.node_id: s for s in standings}
         if unknown := tuple(n for n in request.nodes if n not in known):
             raise UnknownNodeError(unknown)
         chosen = [known[n] for n in request.nodes]
-    return [
-        s
-        for s in chosen
-        if s.node.node_id not in request.exclude
-        and all(s.node.labels.get(key) == value for key, value in request.selector)
-    ]
+    reasons = {s.node.node_id: reason for s in chosen if (reason := _why_not(request, s.node))}
+    admitted = tuple(s for s in chosen if s.node.node_id not in reasons)
+    nobody = sorted(request.exclude - known.keys())
+    warnings = (f"exclude: nobody is named {', '.join(nobody[:MAX_NAMED])}",) if nobody else ()
+    return Admitted(admitted, reasons, warnings)
+
+
+def _why_not(request: Request, node: Node) -> str | None:
+    """Why the request leaves the node out, None where it doesn't."""
+    if node.node_id in request.exclude:
+        return "excluded by the request"
+    matches = all(node.labels.get(key) == value for key, value in request.selector)
+    return None if matches else "its labels don't match the selector"

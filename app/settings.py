@@ -1,5 +1,6 @@
 """Settings from the environment, ``CLEAVE_*``. Read once; what can't work is refused with both values named."""
 
+import os
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -31,6 +32,16 @@ class Settings(BaseSettings):
             )
             raise ValueError(message)
         return self
+
+
+OTHERS = frozenset({"CLEAVE_URL", "CLEAVE_HOST", "CLEAVE_PORT", "CLEAVE_SHARED"})
+"""Names that are no settings of the server but of what stands around it."""
+
+
+def unknown_settings() -> list[str]:
+    """Names in the environment that look like settings and are none, mistyped perhaps."""
+    known = {f"CLEAVE_{name.upper()}" for name in Settings.model_fields} | OTHERS
+    return sorted(name for name in os.environ if name.upper().startswith("CLEAVE_") and name.upper() not in known)
 
 
 class SettingsError(Exception):

@@ -163,7 +163,7 @@ def test_where_no_variant_fits_all_are_named_and_the_last_one_s_figures_told() -
     with pytest.raises(DoesNotFitError, match="none of large, small fits; of the last: model") as refused:
         planner(a="ready").prepare(of_names("large", "small", reserve_bytes=61))()
     assert refused.value.required_bytes == 40
-    assert Suggestion("reserve_bytes", 60, "a reserve of 60 bytes on each node leaves enough") in (
+    assert Suggestion("reserve_bytes", 60, "a reserve of 60 bytes (0.0 GB) on each node leaves enough") in (
         refused.value.suggestions
     )
 
@@ -193,3 +193,19 @@ def test_a_model_that_has_no_name_is_an_error() -> None:
         planner(a="ready").prepare(of_names("small", "nothing"))
     with pytest.raises(UnknownModelError):
         planner().prepare_simulation(of_names("nothing"), [node("x")])
+
+
+def test_a_name_to_exclude_that_nobody_has_is_warned_of() -> None:
+    plan = planner(a="ready").prepare(ask(exclude=frozenset({"nobody", "a-typo"})))()
+    assert plan.placement.warnings == ("exclude: nobody is named a-typo, nobody",)
+
+
+def test_where_nobody_is_admitted_each_is_told_why() -> None:
+    use = planner(a="ready", b="ready", c="expired")
+    with pytest.raises(NoNodesError) as refused:
+        use.prepare(ask(exclude=frozenset({"a"}), selector=(("zone", "c"),)))()
+    assert refused.value.excluded == {
+        "a": "excluded by the request",
+        "b": "its labels don't match the selector",
+        "c": "expired",
+    }

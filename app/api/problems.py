@@ -88,6 +88,13 @@ class RequestTimeoutError(HttpError):
     """The request didn't arrive in time."""
 
 
+@dataclass(eq=False)
+class NotReadyError(HttpError):
+    """A check of readiness fails."""
+
+    checks: dict[str, str]
+
+
 class OverloadedError(HttpError):
     """More at once than the server takes on."""
 
@@ -231,6 +238,7 @@ KINDS: dict[type[CleaveError], Kind] = {
     ),
 }
 KINDS[InvalidFieldError] = KINDS[InvalidRequestError]
+KINDS[NotReadyError] = KINDS[StoreUnavailableError]
 
 BUG = Kind(
     500,

@@ -11,9 +11,8 @@ from app import __version__
 from app.api import problems
 from app.api.deps import answer, services
 from app.api.negotiation import prefers_page
-from app.api.problems import PAGES, NotFoundError
+from app.api.problems import PAGES, NotFoundError, NotReadyError
 from app.api.tables import status_text, version_text
-from app.ports import StoreUnavailableError
 from app.schemas.parsing import InvalidRequestError
 from app.schemas.system import LiveOut, ProblemNamePath, ProblemPageOut, ReadyOut, ReadyQuery, VersionOut
 
@@ -27,14 +26,12 @@ async def livez(request: Request) -> Response:
     return answer(request, body, lambda: status_text(body))
 
 
-@router.get(
-    "/readyz", response_model=ReadyOut, responses=problems.responses(StoreUnavailableError, InvalidRequestError)
-)
+@router.get("/readyz", response_model=ReadyOut, responses=problems.responses(NotReadyError, InvalidRequestError))
 async def readyz(request: Request, query: Annotated[ReadyQuery, Query()]) -> Response:
     """Answer 200 where requests can be met, 503 where the store can't be written. ``?verbose`` shows each check."""
     checks = services(request).registry.checks()
     if checks["store"] != "ok":
-        raise StoreUnavailableError
+        raise NotReadyError("the store can't be written; what was said since is kept in memory", checks)
     body = ReadyOut(status="ok", checks=checks if query.verbose is not None else None)
     return answer(request, body, lambda: status_text(body))
 

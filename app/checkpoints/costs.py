@@ -8,10 +8,16 @@ from app.checkpoints.caches import DEFAULT, kv_bytes_per_token, state_bytes
 from app.checkpoints.roles import Parts, n_layers_of, sort_out
 from app.checkpoints.tensors import Architecture, Cache, CheckpointError, Tensor
 from app.placement.cost import Block, ModelCost
+from app.placement.units import INT_MAX
 
 KEYS = re.compile(r"\.(?:k_proj|attn_k)\.weight$")
 VALUES = re.compile(r"\.(?:v_proj|attn_v)\.weight$")
 LATENT = re.compile(r"\.(?:kv_a_proj_with_mqa|attn_kv_a_mqa)\.weight$")
+
+PACKED = frozenset({"i32", "u32", "u8", "i8", "f4", "unknown"})
+"""Types that quantised checkpoints pack several parameters into."""
+
+HIDDEN = "packed tensors hide how many parameters there are; FLOPs count one an element"
 
 APART = {"vision": "towers for images or sound", "prediction": "blocks that predict further tokens"}
 
@@ -41,8 +47,12 @@ def price(
     caches = architecture.caches if architecture else _caches_by_shape(tensors)
     stored = sort_out(tensors, len(caches))
     logical = sort_out(architecture.tensors, len(caches)) if architecture and architecture.tensors else stored
+    _check_complete(stored)
+    if max(_bytes(stored.stack), _parameters(logical.stack)) > INT_MAX:
+        raise CheckpointError("the tensors together are beyond 2^63-1 bytes or elements")
     tied = not stored.has_head if architecture is None else architecture.tied and not stored.has_head
     share = _active_share(architecture)
+    hidden = logical is stored and _hides(stored.stack)
     layers = [_block(stored, logical, at, cache, kv_dtype, share) for at, cache in enumerate(caches)]
     table = stored.table.n_bytes if tied and stored.table else 0
     embed, head = _bytes(stored.embedding), _bytes(stored.head) + table
@@ -57,9 +67,10 @@ def price(
         head_flops=2.0 * (_parameters(logical.head) + (_parameters([logical.table]) if tied and logical.table else 0)),
         tied_embeddings=tied,
         tied_bytes=table if tied else None,
-        params=_parameters(logical.stack),
+        params=None if hidden else _parameters(logical.stack),
     )
-    return Priced(shortened(cost), _notes(stored, architecture))
+    notes = _notes(stored, architecture)
+    return Priced(shortened(cost), (*notes, HIDDEN) if hidden else notes)
 
 
 def shortened(cost: ModelCost) -> ModelCost:
@@ -109,6 +120,18 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 def _parameters(tensors: Iterable[Tensor]) -> int:
     return sum(t.n_elements for t in tensors)
+
+
+def _hides(tensors: Iterable[Tensor]) -> bool:
+    """Whether an element may be more than one parameter: integers that nothing tells the meaning of."""
+    return any(t.dtype in PACKED for t in tensors)
+
+
+def _check_complete(parts: Parts) -> None:
+    """Raise CheckpointError where a layer has no tensors: a file is missing, or the names are strange."""
+    for at, (dense, experts) in enumerate(zip(parts.dense, parts.experts, strict=True)):
+        if not dense and not experts:
+            raise CheckpointError(f"layer {at} has no tensors; names such as model.layers.{at}.mlp.up_proj.weight")
 
 
 def _caches_by_shape(tensors: Sequence[Tensor]) -> tuple[Cache, ...]:

@@ -7,23 +7,24 @@ from app.checkpoints.costs import Priced, price
 from app.checkpoints.safetensors import element_bits
 from app.checkpoints.tensors import CheckpointError, Tensor
 from app.placement.errors import InvalidFieldError
-from app.schemas.catalog import ConfigIn, TensorIn, TensorsIn
+from app.placement.units import INT_MAX
+from app.schemas.catalog import ModelConfigIn, ModelTensorsIn, TensorIn
 from app.schemas.models import CostIn
 
 
-def priced(asked: CostIn | TensorsIn | ConfigIn) -> Priced:
+def priced(asked: CostIn | ModelTensorsIn | ModelConfigIn) -> Priced:
     """The cost that a request describes. O(tensors). Raises InvalidFieldError."""
     if isinstance(asked, CostIn):
         return Priced(asked.to_cost())
     try:
-        if isinstance(asked, ConfigIn):
+        if isinstance(asked, ModelConfigIn):
             shape = architecture(asked.config, asked.dtype)
             return price(shape.tensors or (), shape, kv_dtype=asked.kv_dtype, source=asked.source)
         known = None if asked.config is None else architecture(asked.config)
         tensors = [_tensor(given, at) for at, given in enumerate(asked.tensors)]
         return price(tensors, known, kv_dtype=asked.kv_dtype, source=asked.source)
     except CheckpointError as error:
-        raise InvalidFieldError(error.detail, "/tensors" if isinstance(asked, TensorsIn) else "/config") from None
+        raise InvalidFieldError(error.detail, "/tensors" if isinstance(asked, ModelTensorsIn) else "/config") from None
 
 
 def _tensor(given: TensorIn, at: int) -> Tensor:
@@ -33,4 +34,7 @@ def _tensor(given: TensorIn, at: int) -> Tensor:
     bits = element_bits(dtype)
     if bits is None:
         raise InvalidFieldError("has a dtype whose size isn't known; give bytes", f"/tensors/{at}/dtype")
-    return Tensor(given.name, tuple(given.shape), dtype, -(-prod(given.shape) * bits // 8))
+    size = -(-prod(given.shape) * bits // 8)
+    if size > INT_MAX:
+        raise InvalidFieldError("is beyond 2^63-1 bytes", f"/tensors/{at}/shape")
+    return Tensor(given.name, tuple(given.shape), dtype, size)

@@ -20,7 +20,7 @@ TOWERS = re.compile(
     r"multi_modal_projector|embed_vision|embed_audio|image_newline|resampler|mm_[a-z_]+|mm|v)\."
 )
 PREDICTION = re.compile(r"(?:^|\.)(?:mtp|nextn)(?:\.|_)")
-EXPERTS = re.compile(r"\.experts\.|_exps\.|\.experts_|\.block_sparse_moe\.(?:in|out)put_linear\.")
+EXPERTS = re.compile(r"\.experts\.|_exps\.|\.block_sparse_moe\.(?:input|output)_linear\.")
 EMBEDDING = re.compile(
     r"(?:^|\.)(?:embed_tokens|embed_in|wte|wpe|word_embeddings|word_embeddings_layernorm|tok_embeddings|embeddings|"
     r"embedding|embed_positions|token_embd|token_embd_norm|position_embd|embed_tokens_per_layer|"

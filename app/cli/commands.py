@@ -4,17 +4,15 @@ The server is imported only where it runs: that takes a second, which ``cleave n
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
-import jiter
 import typer
 
+from app import __version__
 from app.cli import demo as demonstration
-from app.cli.errors import RefusalError
-from app.client import DEFAULT_URL, Client, ProblemError, UnreachableError
+from app.cli.models import inspect_model, models
+from app.cli.terminal import AsJson, Url, parsed, plain_errors, read, say
+from app.client import DEFAULT_URL, Client
 
 app = typer.Typer(
     name="cleave",
@@ -23,9 +21,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(models, name="models")
 
-Url = Annotated[str, typer.Option(envvar="CLEAVE_URL", help="Where the server is.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+def _say_version(asked: bool) -> None:  # noqa: FBT001  # typer's way to call it
+    if asked:
+        say(f"cleave {__version__}")
+        raise typer.Exit
+
+
+app.command("inspect")(inspect_model)
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version.")]
+
+
+@app.callback()
+def _options(*, _version: Version = False) -> None:
+    """Places models on machines, layer by layer."""
 
 
 @app.command()
@@ -40,7 +53,7 @@ def serve(
     """Run the server. Settings come from the environment, CLEAVE_*."""
     from app.cli.serve import serve_forever  # noqa: PLC0415  # see the top
 
-    with _plain_errors():
+    with plain_errors():
         serve_forever(host, port, insecure=insecure)
 
 
@@ -55,12 +68,12 @@ def nodes(
 ) -> None:
     """List the registered nodes."""
     wanted = {"state": state, "label": label, "device": device, "limit": "1000"}
-    with _plain_errors(), Client(url) as client:
+    with plain_errors(), Client(url) as client:
         if as_json:
-            _print(json.dumps([node.model_dump(mode="json") for node in client.nodes(**wanted)]))
+            say(json.dumps([node.model_dump(mode="json") for node in client.nodes(**wanted)]))
         else:
-            for table in client.nodes_text(**wanted):
-                _print(table)
+            for table in client.tables("/nodes", **wanted):
+                say(table)
 
 
 @app.command()
@@ -70,6 +83,9 @@ def plan(
     layer_bytes: Annotated[int | None, typer.Option(help="Bytes of a layer.")] = None,
     embed_bytes: Annotated[int | None, typer.Option(help="Bytes of the embedding, 0 if left out.")] = None,
     head_bytes: Annotated[int | None, typer.Option(help="Bytes of the head, 0 if left out.")] = None,
+    ref: Annotated[
+        list[str] | None, typer.Option(help="Name of a model; of several the first that fits is planned.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="auto, ram_balanced, throughput or manual")] = None,
     engine: Annotated[str | None, typer.Option(help="plain, rlx, llama.cpp, vllm or sglang")] = None,
     optimize: Annotated[str | None, typer.Option(help="With auto: throughput, latency or memory")] = None,
@@ -83,12 +99,12 @@ def plan(
     """Place a model on the registered nodes."""
     shape = {"n_layers": layers, "per_layer_bytes": layer_bytes, "embed_bytes": embed_bytes, "head_bytes": head_bytes}
     figures = {key: value for key, value in shape.items() if value is not None}
-    enough = not figures if model is not None else {"n_layers", "per_layer_bytes"} <= figures.keys()
-    if not enough:
-        raise typer.BadParameter("give either --model FILE, or --layers and --layer-bytes")
-    with _plain_errors():
+    ways = (model is not None) + bool(ref) + bool(figures)
+    if ways != 1 or (figures and not {"n_layers", "per_layer_bytes"} <= figures.keys()):
+        raise typer.BadParameter("give one of --model FILE, --ref NAME, or --layers and --layer-bytes")
+    with plain_errors():
         request = {
-            "model": {"embed_bytes": 0, "head_bytes": 0, **figures} if model is None else _parsed(model),
+            "model": _model(model, ref, figures),
             "policy": policy,
             "engine": engine,
             "objective": {k: v for k, v in (("optimize", optimize), ("context", context)) if v is not None} or None,
@@ -97,7 +113,7 @@ def plan(
         }
         body = {key: value for key, value in request.items() if value is not None}
         with Client(url) as client:
-            _print(client.raw("POST", "/plan", as_json=as_json, body=body))
+            say(client.raw("POST", "/plan", as_json=as_json, body=body))
 
 
 @app.command()
@@ -108,15 +124,15 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Place a model on nodes that needn't be registered."""
-    with _plain_errors(), Client(url) as client:
-        _print(client.raw("POST", "/plan/simulate", as_json=as_json, body=_read(file)))
+    with plain_errors(), Client(url) as client:
+        say(client.raw("POST", "/plan/simulate", as_json=as_json, body=read(file)))
 
 
 @app.command()
 def demo() -> None:
     """Show all of it on a server of its own: four unlike nodes, one plan per policy."""
-    with _plain_errors():
-        demonstration.run(_print)
+    with plain_errors():
+        demonstration.run(say)
 
 
 @app.command()
@@ -125,7 +141,7 @@ def openapi() -> None:
     from app.main import create_app  # noqa: PLC0415  # see the top
     from app.settings import Settings  # noqa: PLC0415  # see the top
 
-    _print(json.dumps(create_app(Settings()).openapi(), indent=2))
+    say(json.dumps(create_app(Settings()).openapi(), indent=2))
 
 
 def main() -> None:
@@ -133,30 +149,8 @@ def main() -> None:
     app()
 
 
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Refusals are for the reader, not for a debugger: the message on stderr, exit code 1."""
-    try:
-        yield
-    except (ProblemError, UnreachableError, RefusalError) as error:
-        typer.echo(str(error).rstrip(), err=True)
-        raise typer.Exit(error.exit_code if isinstance(error, RefusalError) else 1) from None
-
-
-def _read(name: str) -> bytes:
-    """What a file or standard input holds, as it stands. Raises RefusalError."""
-    try:
-        return typer.get_binary_stream("stdin").read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise RefusalError(f"can't read {name}: {error.strerror}") from None
-
-
-def _parsed(name: str) -> Any:
-    """JSON from a file or standard input, as strictly as the server reads it. Raises RefusalError."""
-    try:
-        return jiter.from_json(_read(name), allow_inf_nan=False, catch_duplicate_keys=True)
-    except ValueError as error:
-        raise RefusalError(f"{name} is not JSON: {error}") from None
-
-
-_print: Callable[[str], None] = typer.echo
+def _model(file: str | None, refs: list[str] | None, figures: dict[str, int]) -> Any:
+    """What a plan request says of its model. Raises RefusalError."""
+    if file is not None:
+        return parsed(file)
+    return {"refs": refs} if refs else {"embed_bytes": 0, "head_bytes": 0, **figures}

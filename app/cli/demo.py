@@ -57,6 +57,7 @@ NODES: tuple[dict[str, Any], ...] = (
         "ram_total": 256 * GIB,
         "ram_avail": 240 * GIB,
         "gflops": 900.0,
+        "devices": [{"device": "cpu", "name": "EPYC", "mem_gbps": 150.0}],
         "config": {"device": "cpu", "layers": "34:76"},
     },
     {
@@ -66,6 +67,7 @@ NODES: tuple[dict[str, Any], ...] = (
         "ram_total": 32 * GIB,
         "ram_avail": 26 * GIB,
         "gflops": 180.0,
+        "devices": [{"device": "cpu", "name": "N100", "mem_gbps": 35.0}],
         "config": {"device": "cpu", "layers": "76:80"},
     },
 )
@@ -73,6 +75,7 @@ NODES: tuple[dict[str, Any], ...] = (
 POLICIES = {
     "ram_balanced": "layers in proportion to the memory that each node can give",
     "throughput": "layers in proportion to speed, as far as they fit",
+    "auto": "the best plan there is, proven: here the smallest time of the slowest stage",
     "manual": "the ranges that the nodes' owners gave, checked before an engine sees them",
 }
 
@@ -90,7 +93,7 @@ def run(say: Callable[[str], None]) -> None:
             client.register(node)
         say(client.raw("GET", "/nodes", as_json=False))
         for policy, meaning in POLICIES.items():
-            say(f"--- POST /plan, policy {policy}: {meaning}\n")
+            say(f"--- POST /plan, policy {policy}, 2 GB of each node kept free: {meaning}\n")
             request = {"model": MODEL, "policy": policy, "reserve_ram_gb": 2}
             say(client.raw("POST", "/plan", as_json=False, body=request))
     say("The server is stopped and its database is gone.")

@@ -20,7 +20,9 @@ def configure(log_format: Literal["auto", "json", "text"]) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _own_exceptions,
     ]
-    renderer = structlog.dev.ConsoleRenderer() if as_text else structlog.processors.JSONRenderer()
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if as_text else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
 import uvicorn
 
 from app.api.protocol import DeadlineProtocol
@@ -14,7 +15,9 @@ from app.cli import logs
 from app.cli.errors import USAGE, RefusalError
 from app.db import StoreError, open_journal
 from app.main import create_app
-from app.settings import Settings, SettingsError, read_settings
+from app.settings import Settings, SettingsError, read_settings, unknown_settings
+
+log = structlog.get_logger("cleave")
 
 MAX_CONNECTIONS = 12_000
 """One kept open by each of the most nodes that register by default, and some."""
@@ -46,6 +49,8 @@ def serve_forever(host: str, port: int, *, insecure: bool) -> None:
     except SettingsError as error:
         raise RefusalError(str(error), USAGE) from None
     logs.configure(settings.log_format)
+    for name in unknown_settings():
+        log.warning("unknown setting", name=name)
     with _listen(host, port) as listener:
         _serve_on(listener, settings)
 

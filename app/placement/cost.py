@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from app.placement.errors import InvalidFieldError
+from app.placement.units import INT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,13 @@ class ModelCost:
         return self.layer_bytes + self.embed_bytes + self.head_bytes - self.shared_bytes
 
 
-def check_cost(model: ModelCost) -> None:
-    """Raise InvalidFieldError where the figures contradict each other."""
+def check_cost(model: ModelCost, at: str = "/model") -> None:
+    """Raise InvalidFieldError where the figures contradict each other; ``at`` is where they stand in the request."""
     counted = sum(block.count for block in model.layers)
     if model.layers and counted != model.n_layers:
-        raise InvalidFieldError(f"the blocks have {counted} layers, n_layers is {model.n_layers}", "/model/layers")
+        raise InvalidFieldError(f"the blocks have {counted} layers, n_layers is {model.n_layers}", f"{at}/layers")
+    if model.total_bytes > INT_MAX:
+        raise InvalidFieldError("layers, embedding and head together exceed 2^63-1 bytes", at)
 
 
 def _merged(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

@@ -47,7 +47,7 @@ def summarise(placement: Placement) -> Summary:
         best_stages=proof.best_stages if proof else len(holding),
         bottleneck_node=_bottleneck(placement, holding).node.node_id,
         max_context=max_context(placement),
-        headroom_bytes=min(a.headroom_bytes for a in holding),
+        headroom_bytes=min(a.headroom_bytes for a in placement.assignments if a.est_bytes or a in holding),
     )
 
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from app.placement.auto.policy import best_plan, feasible
 from app.placement.budgets import budget, budget_warnings, exclusion
+from app.placement.cautions import cautions
 from app.placement.cost import check_cost
 from app.placement.engines import Engine
 from app.placement.errors import (
@@ -58,7 +59,7 @@ def place(task: Task) -> Placement:
         model=task.model,
         assignments=assignments,
         idle=_in_order(task.nodes, idle),
-        warnings=_warnings(assignments, task.engine),
+        warnings=(*_warnings(assignments, task.engine), *cautions(task, workers, assignments)),
         engine=task.engine,
         objective=task.objective,
         reserve=task.reserve,

@@ -206,6 +206,11 @@ class Worker(NamedTuple):
     disk_bytes_per_s: float
 
     @property
+    def reads_at_once(self) -> bool:
+        """Whether nothing is known of its memory's speed, so that reading takes no time."""
+        return self.bytes_per_s == math.inf
+
+    @property
     def kind(self) -> tuple[int, int, float, float, float]:
         """Equal for nodes that no cost can tell apart."""
         return (
@@ -214,7 +219,7 @@ class Worker(NamedTuple):
 
 
 def worker_of(node: Node, budget: Budget, engine: Engine) -> Worker:
-    """The node's figures under the engine; an unknown speed counts as a slow one."""
+    """The node's figures under the engine; unknown FLOP/s count as slow ones, an unknown bandwidth doesn't count."""
     devices = _running_devices(node, engine) if node.devices else ()
     gflops = max(_total(devices, "gflops") or node.gflops or 0.0, 1.0)
     mem_gbps = _total(devices, "mem_gbps")

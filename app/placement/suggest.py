@@ -9,7 +9,7 @@ from app.placement.nodes import Node, NodeConfig
 from app.placement.planner import can_place
 from app.placement.stages import stack_of
 from app.placement.task import Task
-from app.placement.units import INT_MAX
+from app.placement.units import GB, INT_MAX
 
 PLANS = 120
 """Plans that suggestions may cost at most."""
@@ -78,7 +78,7 @@ def _reserve(task: Task, fits: Fitting) -> Iterator[Suggestion]:
     if asked:
         best = _most(asked, lambda n: fits(replace(task, reserve=Reserve(n, n))))
         if best is not None:
-            yield Suggestion("reserve_bytes", best, f"a reserve of {best} bytes on each node leaves enough")
+            yield Suggestion("reserve_bytes", best, f"a reserve of {_said(best)} on each node leaves enough")
 
 
 def _node(task: Task, fits: Fitting) -> Iterator[Suggestion]:
@@ -97,7 +97,11 @@ def _node(task: Task, fits: Fitting) -> Iterator[Suggestion]:
     spare = _most(whole, helps)
     if spare is not None and spare < whole:
         size = whole - spare
-        yield Suggestion("nodes", size, f"one more node with {size} bytes beside its reserve would do")
+        yield Suggestion("nodes", size, f"one more node with {_said(size)} beside its reserve would do")
+
+
+def _said(size: int) -> str:
+    return f"{size} bytes ({size / GB:.1f} GB)"
 
 
 def _with(task: Task, **changes: int) -> Task:

@@ -30,6 +30,8 @@ from app.registry.errors import NodeConflictError, RegistryFullError
 from app.registry.liveness import Pulse, Rules, Watch, guard_against_mass_expiry, start_over, wait_longer
 from app.registry.members import Member, NodeView, lasting_part
 
+NOTHING_LEFT = "its budget is 0: the reserve takes all that it could give. Are its figures in bytes?"
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -281,7 +283,7 @@ class Registry:
             ttl_s=pulse.ttl_s,
             budget_bytes=room.budget_bytes,
             limit=room.limit,
-            warnings=member.warnings + budget_warnings(node),
+            warnings=member.warnings + budget_warnings(node) + (() if room.budget_bytes else (NOTHING_LEFT,)),
             created=created,
         )
 

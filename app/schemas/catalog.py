@@ -41,14 +41,14 @@ class _Inspected(Strict):
     source: Text | None = None
 
 
-class TensorsIn(_Inspected):
+class ModelTensorsIn(_Inspected):
     """A model by the tensors of its checkpoint, with its config.json where there is one."""
 
     tensors: Annotated[list[TensorIn], Field(fail_fast=True, min_length=1, max_length=MAX_TENSORS)]
     config: dict[str, Any] | None = None
 
 
-class ConfigIn(_Inspected):
+class ModelConfigIn(_Inspected):
     """A model by its config.json alone, before anything is downloaded."""
 
     config: dict[str, Any]
@@ -64,8 +64,8 @@ class PutModelIn(
     RootModel[
         Annotated[
             Annotated[CostIn, Tag("[cost]")]
-            | Annotated[TensorsIn, Tag("[tensors]")]
-            | Annotated[ConfigIn, Tag("[config]")],
+            | Annotated[ModelTensorsIn, Tag("[tensors]")]
+            | Annotated[ModelConfigIn, Tag("[config]")],
             Discriminator(_spelling),
         ]
     ]

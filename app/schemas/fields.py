@@ -24,7 +24,18 @@ PLAIN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2
 NAME = r"^[A-Za-z0-9._:\[\]-]+$"
 DEVICES = rf"^({'|'.join(sorted(KNOWN_DEVICES))})(\+({'|'.join(sorted(KNOWN_DEVICES))}))*$"
 CURSOR = r"^[A-Za-z0-9_=-]+$"
+PRECISION = r"^(f32|f16|bf16|fp8|int8|q8_0|mxfp4|nvfp4|f[1-9][0-9]?e[0-9]{1,2}m[0-9]{1,2})$"
 LAYERS = r"^[0-9]{1,5}:[0-9]{1,5}$"
+
+
+PATTERNS = {
+    PLAIN: "may have no control characters and none that reorder text",
+    NAME: "may have letters, digits and . _ : [ ] - only",
+    DEVICES: f"must be of {', '.join(sorted(KNOWN_DEVICES))}, several joined by +",
+    LAYERS: "must be start:end, two numbers",
+    PRECISION: "must be of f32, f16, bf16, fp8, int8, q8_0, mxfp4, nvfp4, or a float by its bits such as f8e4m3",
+}
+"""What patterns mean, for whom the pattern itself would puzzle."""
 
 
 def _not_a_dot_segment(name: str) -> str:

@@ -6,13 +6,11 @@ from pydantic import BeforeValidator, Field
 
 from app.placement.engines import Engine, engine
 from app.placement.objective import Objective
-from app.schemas.fields import WHOLE, Bytes, NodeId
+from app.schemas.fields import PRECISION, WHOLE, Bytes, NodeId
 from app.schemas.parsing import Out, Strict
 
 Optimize = Literal["throughput", "latency", "memory"]
 EngineName = Literal["plain", "rlx", "llama.cpp", "vllm", "sglang"]
-
-PRECISION = r"^(f32|f16|bf16|fp8|int8|q8_0|mxfp4|nvfp4|f[1-9][0-9]?e[0-9]{1,2}m[0-9]{1,2})$"
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Stages = Annotated[int, Field(ge=1, le=10_000), WHOLE]

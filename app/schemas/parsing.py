@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from pydantic_core import ErrorDetails
 
 from app.placement.errors import CleaveError
+from app.schemas.fields import PATTERNS
 
 MAX_ERRORS = 20
 MAX_UNKNOWN_KEYS = 50
@@ -129,6 +130,9 @@ def pointer(location: Iterable[int | str]) -> str:
 
 
 def _message(error: ErrorDetails) -> str:
+    pattern = error.get("ctx", {}).get("pattern")
+    if pattern in PATTERNS:
+        return PATTERNS[pattern]
     return MESSAGES.get(error["type"], error["msg"].removeprefix("Value error, "))
 
 

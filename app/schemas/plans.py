@@ -35,7 +35,8 @@ class _Ask(Strict):
     objective: ObjectiveIn = ObjectiveIn()
     explain: bool = Field(False, description="Say of every node what it could give and why it does what it does")
     allow_over_budget: bool = Field(
-        False, description="Return the reference planner's result verbatim, stages over budget marked as such"
+        False,
+        description="Return the reference planner's result or refusal verbatim, stages over budget marked",
     )
 
     @model_validator(mode="after")

@@ -54,8 +54,9 @@ async def test_a_server_whose_store_fails_is_not_ready_and_says_when_to_come_bac
 ) -> None:
     services = api._transport.app.state.services  # type: ignore[attr-defined]  # noqa: SLF001  # the app under test
     monkeypatch.setattr(services.registry._journal, "healthy", False)  # noqa: SLF001  # as after a failed commit
-    answer = await api.get("/readyz")
+    answer = await api.get("/readyz?verbose")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
+    assert answer.json()["checks"] == {"store": "store-unavailable", "liveness": "ok"}
     assert answer.headers["retry-after"] == "2"
 
 

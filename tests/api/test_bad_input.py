@@ -248,3 +248,26 @@ async def test_a_whole_number_may_be_written_as_a_float_that_holds_it_exactly(ap
     assert answer.status_code == 201
     node = (await api.get("/nodes/n9:1")).json()
     assert (node["ram_total"], node["ram_avail"]) == (4_000_000_000, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "message"),
+    [
+        ({"config": {"device": "nvidia"}}, "/config/device", "must be of ane, cpu, cuda"),
+        ({"config": {"layers": "0-15"}}, "/config/layers", "must be start:end"),
+        ({"addr": "http://a:1"}, "/addr", "may have letters, digits and . _ : [ ] - only"),
+        ({"os": "a\u202eb"}, "/os", "no control characters"),
+    ],
+)
+async def test_what_a_pattern_wants_is_said_in_words(
+    api: httpx.AsyncClient, changes: dict[str, Any], pointer: str, message: str
+) -> None:
+    refused = await api.post("/nodes/register", json=report("a") | changes)
+    (error,) = refused.json()["errors"]
+    assert error["pointer"] == pointer
+    assert message in error["message"]
+
+
+async def test_a_precision_that_nobody_knows_is_answered_with_those_there_are(api: httpx.AsyncClient) -> None:
+    refused = await api.post("/plan", json=ask(objective={"precision_ladder": ["q4"]}))
+    assert refused.json()["errors"][0]["message"].startswith("must be of f32, f16, bf16")

@@ -1,5 +1,7 @@
 """Named models over HTTP."""
 
+import json
+
 import httpx
 import pytest
 
@@ -151,3 +153,88 @@ async def test_terminals_get_tables(api: httpx.AsyncClient) -> None:
     await api.post("/nodes/register", json=report("a"))
     plan = await api.post("/plan", json=ask(model={"ref": "m"}, policy="auto"), headers=text)
     assert "model m version 1: 4 layers" in plan.text
+
+
+CONFIG = {
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 10,
+    "tie_word_embeddings": False,
+}
+"""A layer has 592 parameters and caches 8 elements a token."""
+
+TENSORS = [
+    {"name": "model.embed_tokens.weight", "shape": [10, 8], "dtype": "BF16"},
+    {"name": "model.layers.0.self_attn.k_proj.weight", "shape": [4, 8], "dtype": "BF16"},
+    {"name": "model.layers.0.self_attn.v_proj.weight", "shape": [4, 8], "dtype": "BF16", "bytes": 64},
+    {"name": "model.norm.weight", "shape": [8], "dtype": "f32"},
+]
+
+
+async def test_a_config_alone_is_a_cost(api: httpx.AsyncClient) -> None:
+    made = (await api.put("/models/m", json={"config": CONFIG, "source": "by hand"})).json()
+    assert (made["per_layer_bytes"], made["kv_bytes_per_layer_token"], made["params"]) == (1184, 16, 1352)
+    assert made["source"] == "by hand"
+    wider = (await api.put("/models/m", json={"config": CONFIG, "dtype": "f32", "kv_dtype": "fp8"})).json()
+    assert (wider["per_layer_bytes"], wider["kv_bytes_per_layer_token"]) == (2368, 8)
+
+
+async def test_tensors_are_a_cost_with_a_config_and_without(api: httpx.AsyncClient) -> None:
+    alone = (await api.put("/models/m", json={"tensors": TENSORS})).json()
+    assert (alone["embed_bytes"], alone["head_bytes"], alone["per_layer_bytes"]) == (160, 32 + 160, 128)
+    assert alone["kv_bytes_per_layer_token"] == 16
+    assert alone["notes"] == ["no config: caches by the shapes of the projections, without sliding windows"]
+    config = CONFIG | {"num_hidden_layers": 1, "tie_word_embeddings": True}
+    known = (await api.put("/models/m", json={"tensors": TENSORS, "config": config})).json()
+    assert (known["per_layer_bytes"], known["per_layer_flops"]) == (128, 2.0 * 592)
+
+
+@pytest.mark.parametrize(
+    ("said", "pointer", "message"),
+    [
+        ({"config": {"model_type": "nobody"}}, "/config", "the architecture 'nobody' is not known"),
+        ({"config": CONFIG, "kv_dtype": "int3"}, "/config", "no cache type 'int3'"),
+        ({"config": CONFIG, "kv_dtype": "INT3"}, "/kv_dtype", "has characters"),
+        ({"config": CONFIG | {"hidden_size": 1e400}}, None, ""),
+        ({"config": [CONFIG]}, "/config", "valid dictionary"),
+        ({"config": CONFIG, "n_layers": 3}, "/n_layers", "is not a field"),
+        ({"tensors": []}, "/tensors", "at least 1"),
+        ({"tensors": [{"name": "a", "shape": [1]}]}, "/tensors/0", "give dtype, or bytes"),
+        ({"tensors": [{"name": "a", "shape": [1], "dtype": "q9"}]}, "/tensors/0/dtype", "size isn't known"),
+        ({"tensors": [{"name": "a", "shape": [-1], "bytes": 1}]}, "/tensors/0/shape/0", "greater than or equal to 0"),
+        ({"tensors": [{"name": "a", "shape": [1], "bytes": 1}]}, "/tensors", "no tensor stands in a layer"),
+        ({"tensors": [{"name": "a", "shape": [2**40] * 2, "dtype": "f32"}]}, "/tensors/0/shape", "beyond 2^63-1"),
+        (
+            {"tensors": [{"name": f"h.0.attn_{n}.weight", "shape": [1], "bytes": 2**62} for n in "kv"]},
+            "/tensors",
+            "the tensors together are beyond 2^63-1",
+        ),
+        ({}, "/n_layers", "is required"),
+    ],
+)
+async def test_what_cannot_be_priced_is_pointed_at(
+    api: httpx.AsyncClient, said: dict[str, object], pointer: str | None, message: str
+) -> None:
+    refused = await api.put("/models/m", content=json.dumps(said), headers={"Content-Type": "application/json"})
+    assert refused.status_code == (400 if pointer is None else 422), refused.text
+    if pointer is not None:
+        assert refused.json()["errors"][0]["pointer"] == pointer
+        assert message in refused.json()["errors"][0]["message"]
+    assert (await api.get("/models/m")).status_code == 404
+
+
+async def test_a_model_larger_than_any_is_refused_before_it_is_read(api: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json"}
+    refused = await api.put("/models/m", content=b" " * (16 * 2**20 + 1), headers=headers)
+    assert refused.status_code == 413
+
+
+async def test_no_path_and_no_address_that_a_client_names_is_opened(api: httpx.AsyncClient) -> None:
+    for name in ("/etc/hostname", "http://127.0.0.1:1/"):
+        refused = await api.put("/models/m", json={"config": name})
+        assert refused.status_code == 422

@@ -24,5 +24,5 @@ def test_every_operation_says_what_it_takes_and_refuses() -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["description"] or operation["summary"], path
-            assert ("requestBody" in operation) == (method in {"post", "patch"}), path
+            assert ("requestBody" in operation) == (method in {"post", "patch", "put"}), path
             assert "500" in operation["responses"], path

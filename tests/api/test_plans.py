@@ -96,7 +96,7 @@ async def test_a_refusal_has_its_numbers_per_node(api: httpx.AsyncClient) -> Non
             {
                 "change": "nodes",
                 "value": 3 * GIB,
-                "detail": "one more node with 3221225472 bytes beside its reserve would do",
+                "detail": "one more node with 3221225472 bytes (3.2 GB) beside its reserve would do",
             }
         ],
         "nodes": [

@@ -17,12 +17,14 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
+from app import __version__
 from app.cli import demo, logs, main, serve
 from app.cli.commands import app
 from app.cli.errors import RefusalError
 from app.client import Client
 from app.settings import Settings, SettingsError, read_settings
 from tests.api.requests import ask, report
+from tests.checkpoints.test_architectures import LLAMA
 from tests.conftest import ROOT, Server, StartServer
 
 
@@ -229,7 +231,7 @@ def test_refusals_are_said_on_stderr_with_exit_code_1(server: Server, tmp_path: 
         (("plan", "--model", str(tmp_path / "broken")), "is not JSON"),
         (("simulate", str(tmp_path / "missing")), "can't read"),
         (("nodes", "--url", "http://127.0.0.1:9"), "start one with: cleave serve"),
-        (("nodes", "--url", "nonsense"), "no server answers"),
+        (("nodes", "--url", "nonsense"), "it starts with http://"),
     ):
         result = cleave(*words)
         assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
@@ -238,9 +240,51 @@ def test_refusals_are_said_on_stderr_with_exit_code_1(server: Server, tmp_path: 
 def test_the_demo_shows_every_policy_and_cleans_up() -> None:
     shown = cleave("demo")
     assert shown.exit_code == 0, shown.stderr
-    for word in ("gpu-box", "ram_balanced", "throughput", "manual", "0:10", "is stopped"):
+    for word in ("gpu-box", "ram_balanced", "throughput", "(optimal)", "manual", "0:10", "is stopped"):
         assert word in shown.stdout
     assert "OVER BUDGET" not in shown.stdout
+
+
+def test_the_version_is_said() -> None:
+    assert cleave("--version").stdout == f"cleave {__version__}\n"
+
+
+def test_a_setting_that_nobody_knows_is_logged(start_server: StartServer, tmp_path: Path) -> None:
+    start_server(TTLS="30", PORT="1")
+    said = (tmp_path / "server.log").read_text()
+    assert "unknown setting" in said
+    assert "CLEAVE_TTLS" in said
+    assert "CLEAVE_PORT" not in said
+
+
+def test_models_are_inspected_named_planned_and_forgotten(server: Server, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    shown = cleave("inspect", str(tmp_path))
+    assert shown.exit_code == 0
+    assert "2 layers, 0.00 GiB, 1352 parameters" in shown.stdout
+    cost = json.loads(cleave("inspect", str(config), "--json", "--kv-dtype", "f32").stdout)
+    assert (cost["per_layer_bytes"], cost["kv_bytes_per_layer_token"]) == (1184, 32)
+    at = ("--url", server.url)
+    assert "model small version 1" in cleave("models", "put", "small", str(config), *at).stdout
+    assert json.loads(cleave("models", "show", "small", "--json", *at).stdout)["per_layer_bytes"] == 1184
+    piped = cleave("models", "put", "piped", "-", *at, stdin=json.dumps(cost))
+    assert "model piped version 2" in piped.stdout, piped.stderr
+    as_config = cleave("models", "put", "alone", "-", "--dtype", "f32", *at, stdin=config.read_text())
+    assert "0:2         2" in as_config.stdout, as_config.stderr
+    listed = json.loads(cleave("models", "list", "--json", *at).stdout)
+    assert [model["name"] for model in listed] == ["alone", "piped", "small"]
+    assert "small" in cleave("models", "list", *at).stdout
+    with Client(server.url) as client:
+        client.register(report("a"))
+        assert client.model("small").version == 1
+    planned = cleave("plan", "--ref", "small", "--ref", "piped", *at)
+    assert "model small version 1: 2 layers" in planned.stdout, planned.stderr
+    assert cleave("models", "delete", "small", *at).exit_code == 0
+    assert cleave("models", "show", "small", *at).stderr.startswith("404")
+    assert "nobody" in cleave("models", "put", "x", "-", *at, stdin='{"model_type": "nobody"}').stderr
+    assert cleave("models", "put", "x", "-", *at, stdin="[]").stderr == "standard input is no JSON object\n"
+    assert cleave("inspect", str(tmp_path / "no")).exit_code == 1
 
 
 def test_an_empty_list_of_nodes_is_not_all_of_them(server: Server) -> None:
@@ -270,7 +314,7 @@ def test_the_demo_is_kept_from_strangers_settings_and_packages(tmp_path: Path, m
     (tmp_path / "app/__init__.py").write_text("raise SystemExit('another app than ours')")
     monkeypatch.chdir(tmp_path)
     shown = cleave("demo", CLEAVE_MAX_NODES="1", CLEAVE_TTL_S="1")
-    assert (shown.exit_code, shown.stdout.count("--- POST /plan")) == (0, 3), shown.stderr
+    assert (shown.exit_code, shown.stdout.count("--- POST /plan")) == (0, 4), shown.stderr
 
 
 def test_a_demo_that_is_told_to_end_takes_its_server_along(tmp_path: Path) -> None:

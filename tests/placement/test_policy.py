@@ -62,7 +62,7 @@ def test_given_order_keeps_the_list_and_may_skip() -> None:
     nodes = (node("z", 8), node("m", 8, 1.0), node("a", 8))
     plan = place(task(layers(10), *nodes, order="given"))
     assert (ids(plan), sizes(plan)) == (["z", "a"], [5, 5])
-    assert [(i.node_id, i.reason) for i in plan.idle] == [("m", "the plan is no better with it")]
+    assert [(i.node_id, i.reason) for i in plan.idle] == [("m", "the best plan leaves it out")]
 
 
 def test_layers_that_stay_together_are_not_torn() -> None:
@@ -290,7 +290,7 @@ def test_an_explanation_names_what_bound_each_node() -> None:
     nodes = (*(a.node for a in SOUND.assignments), node("c", 1, 1.0))
     facts = {fact.node_id: fact for fact in explain(SOUND, nodes)}
     assert (facts["a"].layer_cap, facts["a"].limit, facts["a"].layers) == (6, "ram_avail", (0, 4))
-    assert (facts["c"].layer_cap, facts["c"].layers, facts["c"].reason) == (1, None, "the plan is no better with it")
+    assert (facts["c"].layer_cap, facts["c"].layers, facts["c"].reason) == (1, None, "the best plan leaves it out")
 
 
 def test_a_summary_holds_the_optimum_beside_what_slack_made_of_it() -> None:

@@ -50,6 +50,8 @@ def _composite(c: Fields, of: Composite) -> Model:
         family = FAMILIES.get(kind) or _no_family(c, kind)
         inner = c.inner(key, {**family.defaults, "tie_word_embeddings": c.find("tie_word_embeddings")})
     model = family.build(inner).renamed(of.rename)
+    if c.find("vision_config") is None:
+        return model
     return model.beside(of.towers(c, inner.whole("hidden_size")))
 
 

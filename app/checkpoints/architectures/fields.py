@@ -79,6 +79,15 @@ class Fields:
             raise self.wrong(key, f"is {_short(value)}, not a string")
         return value
 
+    def share_of(self, key: str, default: float) -> float:
+        """A share between 0 and 1. Raises CheckpointError."""
+        value = self.find(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.wrong(key, f"is {_short(value)}, not within 0 .. 1")
+        return value
+
     def items(self, key: str, kind: type, length: int | None = None) -> tuple[Any, ...] | None:
         """A list of ``kind``, of that length where one is given; None where there is none. Raises CheckpointError."""
         value = self.find(key)

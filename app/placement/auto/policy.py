@@ -41,7 +41,7 @@ def best_plan(
     for worker in problem.workers:
         if worker.node.node_id not in used:
             able = problem.chain.holds_any(worker)
-            idle[worker.node.node_id] = "the plan is no better with it" if able else "cannot hold a layer"
+            idle[worker.node.node_id] = "the best plan leaves it out" if able else "cannot hold a layer"
     value = problem.value(stages)
     lower = min(outcome.lower_bound, outcome.best_value)
     return assignments, Proof(value, outcome.best_value, outcome.best_stages, lower, outcome.proven)

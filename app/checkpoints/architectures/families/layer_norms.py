@@ -86,7 +86,7 @@ def neox_buffers(c: Fields, model: Model, of: Heads) -> Model:
     if not saved_before(c, NO_LONGER_STORED):
         return model
     span = c.whole("max_position_embeddings", default=2048)
-    half = of.dim * 25 // 200
+    half = int(of.dim * c.share_of("rotary_pct", 0.25)) // 2
     each = vector("bias", 1, 1, span, span, dtype="u8") + vector("masked_bias") + vector("rotary_emb.inv_freq", half)
     return replace(model, buffers=repeat(each.under("attention"), len(model.layers), model.layers_at))
 

@@ -117,19 +117,20 @@ def _latent_queries(c: Fields, hidden: int, outputs: int, *, bias: bool) -> Part
 def indexer(c: Fields, hidden: int) -> Part:
     """What picks the tokens to attend to in DeepSeek's sparse attention (DeepSeek-V3.2-Exp's report, section 2.1).
 
-    It caches one key of ``index_head_dim`` per token. Checkpoints keep its norm in float32 and never quantise the
-    weights of its heads. Nothing where the config has no ``index_topk``.
+    It caches one key of ``index_head_dim`` per token. DeepSeek's checkpoint keeps its norm in float32, GLM's don't, and
+    none quantises the weights of its heads. Nothing where the config has no ``index_topk``.
     """
     if c.optional("index_topk") is None:
         return NOTHING
     if set(c.items("indexer_types", str) or ()) - {"full"}:
         raise c.wrong("indexer_types", "has layers that share another's indexer, which isn't known here")
     n, dim = c.whole("index_n_heads"), c.whole("index_head_dim")
+    kept = "f32" if c.word("model_type") == "deepseek_v32" else None
     weights = (
         linear("wq_b", c.whole("q_lora_rank"), n * dim)
         + linear("wk", hidden, dim)
-        + vector("k_norm.weight", dim, dtype="f32")
-        + vector("k_norm.bias", dim, dtype="f32")
+        + vector("k_norm.weight", dim, dtype=kept)
+        + vector("k_norm.bias", dim, dtype=kept)
         + linear("weights_proj", hidden, n, role="kept")
     )
     return weights.under("indexer") + Part(cache=Cache(dim))

@@ -128,8 +128,6 @@ def llama4(c: Fields, hidden: int) -> Part:
 
 def gemma4(c: Fields, hidden: int) -> Part:
     """Gemma 4's own tower; the audio tower of its small models is left out."""
-    if c.find("vision_config") is None:
-        return NOTHING
     v = c.inner("vision_config", GEMMA4_SIZES)
     width, inner, side = v.whole("hidden_size"), v.whole("intermediate_size"), _side(v, "patch_size")
     n, dim = v.whole("num_attention_heads"), v.whole("head_dim")

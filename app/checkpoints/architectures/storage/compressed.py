@@ -29,7 +29,7 @@ def _group(group: Fields, form: str, plain: Unquantised) -> tuple[Kept | None, P
         return modules, packing.nvfp4(1 if group.find("input_activations") is None else 2)
     if form == "pack-quantized":
         return modules, _integers(group.inner("weights"), plain)
-    if form in BYTE_FORMATS:
+    if form in BYTE_FORMATS or not form:
         return modules, _bytes(group, plain)
     raise group.wrong("format", f"{ascii(form)[:40]} isn't known here")
 

@@ -12,8 +12,10 @@ from app.checkpoints.architectures.fields import Fields
 MAX_NAMES = 100_000
 MAX_PATTERNS = 50
 MAX_LENGTH = 200
-SAFE = re.compile(r"\^?(?:[\w\-/: ]|\.\*|\.\+|\.|\\[.d_\-]\+?|\[0-9\]\+?|\((?:\?:)?[\w.\\|\-]+\))*\$?")
-"""Literals, dots, digits, groups of alternatives without repetition: at most polynomial in the length of a name."""
+SAFE = re.compile(
+    r"\^?(?:[\w\-/: ]|\.\*|\.\+|\.|\\[.d_\-]\+?|\[[\w\-]+\]\+?|\((?:\?:)?[\w.\\|\-]+\))*\$?",
+)
+"""Literals, dots, digits, sets, groups of alternatives without repetition: at most polynomial in the length of a name."""
 
 MAX_REPEATS = 2
 

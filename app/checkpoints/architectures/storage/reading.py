@@ -39,8 +39,8 @@ def _by_method(q: Fields, config: Mapping[str, Any], dtype: str | None) -> Schem
 def _mlx(q: Fields, config: Mapping[str, Any], dtype: str | None) -> Scheme:
     """MLX packs whatever is a matrix or a table; modules that are named have sizes of their own, or false for none."""
     plain = Unquantised(dtype_of(config, dtype))
-    named = {key: q.inner(key) if isinstance(value, Mapping) else None for key, value in q.values.items()}
-    own = {key: _mlx_pack(inner, plain) if inner else None for key, inner in named.items() if "." in key or inner}
+    named = {key: value for key, value in q.values.items() if value is False or isinstance(value, Mapping)}
+    own = {key: _mlx_pack(q.inner(key), plain) if value else None for key, value in named.items()}
     return Quantised(plain, ((None, _mlx_pack(q, plain)),), roles=EVERYTHING, stack_only=True, own=own)
 
 

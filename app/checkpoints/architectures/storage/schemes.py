@@ -13,8 +13,10 @@ from app.checkpoints.tensors import CheckpointError
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8_e4m3": 1, "f8_e5m2": 1}
 """Bytes of one element, by safetensors' words in lower case."""
 
-SPELLINGS = {
-    **{word: word for word in SIZES},
+STORED = SIZES | {"u8": 1}
+"""The same with what only buffers have."""
+
+SPELLINGS = {word: word for word in SIZES} | {
     "float64": "f64",
     "float32": "f32",
     "float": "f32",
@@ -63,7 +65,7 @@ class Unquantised:
     def stored(self, name: str, weight: Weight, *, in_stack: bool) -> tuple[str, int]:  # noqa: ARG002 as the protocol
         """The type and the bytes."""
         dtype = weight.dtype or self.dtype
-        return dtype, prod(weight.shape) * SIZES[dtype]
+        return dtype, prod(weight.shape) * STORED[dtype]
 
 
 MATRICES: frozenset[Role] = frozenset({"linear", "experts"})
@@ -122,7 +124,7 @@ def dtype_of(config: Mapping[str, Any], asked: str | None, *, usual: str | None 
     word = asked or next((g for g in given if g is not None), usual)
     if word is None:
         raise CheckpointError(
-            "config: neither dtype nor torch_dtype is given; say what the weights are stored in: bf16, f16, f32, .."
+            "config: dtype and torch_dtype are missing; give a dtype, what the weights are stored in: bf16, f16, .."
         )
     known = SPELLINGS.get(word.removeprefix("torch.").lower()) if isinstance(word, str) else None
     if known is None:

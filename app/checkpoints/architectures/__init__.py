@@ -1,6 +1,6 @@
 """From a config.json alone to the tensors of its checkpoint and the caches of its layers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.checkpoints.architectures.assembly import Composite, Family, Model, finished
@@ -68,15 +68,19 @@ def _name(c: Fields) -> str:
     if not name and c.find("ssm_cfg") is not None:
         return "mamba_ssm"
     if not name:
-        raise c.wrong("model_type", "is missing")
+        raise c.wrong("model_type", f"is missing{_called(built)}")
     return name
 
 
 def _unknown(c: Fields, name: str) -> str:
     """What to say of a type that isn't known."""
-    built = c.items("architectures", str)
-    called = f" ({ascii(built[0])[:60]})" if built else ""
+    called = _called(c.items("architectures", str) or ())
     return (
         f"the architecture {ascii(name)[:60]}{called} isn't known, so neither its tensors nor its caches are; "
         "give the checkpoint's tensors, or the cost itself"
     )
+
+
+def _called(built: Sequence[str]) -> str:
+    """The class's name, for a person."""
+    return f" ({ascii(built[0])[:60]})" if built and built[0] else ""

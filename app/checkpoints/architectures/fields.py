@@ -7,8 +7,9 @@ from typing import Any
 from app.checkpoints.tensors import CheckpointError
 
 MAX_LAYERS = 10_000
+MAX_DEPTH = 1_000
 MAX_DIMENSION = 2**40
-"""Both far above any model; what is built from a config stays small whatever the config says."""
+"""Of a stack, of a tower beside it, of a matrix: far above any model, and small enough for what is built from them."""
 
 MAX_SHOWN = 40
 """Characters of a client's value in an error."""
@@ -57,9 +58,9 @@ class Fields:
         """A positive whole number; None where it is absent, null or 0, which configs use alike for "not here"."""
         return self.whole(*keys, default=0, least=0) or None
 
-    def layers(self, *keys: str, default: int | None = None, least: int = 1) -> int:
+    def layers(self, *keys: str, most: int = MAX_LAYERS) -> int:
         """A number of layers. Raises CheckpointError."""
-        return self.whole(*keys, default=default, least=least, most=MAX_LAYERS)
+        return self.whole(*keys, most=most)
 
     def flag(self, key: str, default: bool = False) -> bool:  # noqa: FBT001, FBT002 a key's name says which
         """A boolean. Raises CheckpointError."""

@@ -1,6 +1,6 @@
 """The towers of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL, which Qwen3.5 has too."""
 
-from app.checkpoints.architectures.fields import Fields
+from app.checkpoints.architectures.fields import MAX_DEPTH, Fields
 from app.checkpoints.architectures.parts.attention import Heads, fused
 from app.checkpoints.architectures.parts.feedforward import gated, plain
 from app.checkpoints.architectures.weights import Part, layer_norm, linear, norm, repeat, table, vector
@@ -71,7 +71,7 @@ def _patches(v: Fields, width: int) -> Part:
 
 
 def _blocks(v: Fields, block: Part) -> Part:
-    return repeat(block, v.layers("depth"), "blocks")
+    return repeat(block, v.layers("depth", most=MAX_DEPTH), "blocks")
 
 
 def _merger(v: Fields, width: int, out: int) -> Part:

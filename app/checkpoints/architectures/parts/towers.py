@@ -5,7 +5,7 @@ They are no part of the stack, so a tower that isn't known here is left out and 
 
 from dataclasses import replace
 
-from app.checkpoints.architectures.fields import Fields
+from app.checkpoints.architectures.fields import MAX_DEPTH, Fields
 from app.checkpoints.architectures.parts.attention import Heads, grouped, head_norms
 from app.checkpoints.architectures.parts.feedforward import gated, plain
 from app.checkpoints.architectures.weights import NOTHING, Part, layer_norm, linear, norm, repeat, table, vector
@@ -29,7 +29,11 @@ def siglip(v: Fields) -> Part:
     """SigLIP, and the tower of Idefics 3 (arXiv 2303.15343): patches with a bias, a norm behind the layers."""
     hidden = v.whole("hidden_size")
     embedding = patches(v, hidden, bias=True) + table("position_embedding", _grid(v), hidden)
-    layers = repeat(clip_layer(hidden, v.whole("intermediate_size")), v.layers("num_hidden_layers"), "encoder.layers")
+    layers = repeat(
+        clip_layer(hidden, v.whole("intermediate_size")),
+        v.layers("num_hidden_layers", most=MAX_DEPTH),
+        "encoder.layers",
+    )
     return embedding.under("embeddings") + layers + layer_norm("post_layernorm", hidden)
 
 
@@ -41,7 +45,11 @@ def clip(v: Fields) -> Part:
         + patches(v, hidden, bias=False)
         + table("position_embedding", _grid(v) + 1, hidden)
     )
-    layers = repeat(clip_layer(hidden, v.whole("intermediate_size")), v.layers("num_hidden_layers"), "encoder.layers")
+    layers = repeat(
+        clip_layer(hidden, v.whole("intermediate_size")),
+        v.layers("num_hidden_layers", most=MAX_DEPTH),
+        "encoder.layers",
+    )
     norms = layer_norm("pre_layrnorm", hidden) + layer_norm("post_layernorm", hidden)
     return embedding.under("embeddings") + layers + norms
 
@@ -119,7 +127,7 @@ def llama4(c: Fields, hidden: int) -> Part:
         + linear("patch_embedding.linear", v.whole("num_channels") * side * side, width)
         + layer_norm("layernorm_pre", width)
         + layer_norm("layernorm_post", width)
-        + repeat(layer, v.layers("num_hidden_layers"), "model.layers")
+        + repeat(layer, v.layers("num_hidden_layers", most=MAX_DEPTH), "model.layers")
         + adapter.under("vision_adapter.mlp")
     )
     projector = linear("multi_modal_projector.linear_1", v.whole("vision_output_dim"), hidden)
@@ -142,7 +150,7 @@ def gemma4(c: Fields, hidden: int) -> Part:
     embedder = vector("position_embedding_table", 2, v.whole("position_embedding_size"), width)
     embedder += linear("input_proj", 3 * side * side, width)
     scaling = vector("std_bias", width) + vector("std_scale", width) if v.flag("standardize") else NOTHING
-    layers = repeat(layer, v.layers("num_hidden_layers"), "encoder.layers")
+    layers = repeat(layer, v.layers("num_hidden_layers", most=MAX_DEPTH), "encoder.layers")
     tower = embedder.under("patch_embedder") + layers + scaling
     return tower.under("model.vision_tower") + linear("model.embed_vision.embedding_projection", width, hidden)
 
@@ -160,7 +168,7 @@ def mistral3(c: Fields, hidden: int) -> Part:
     tower = (
         vector("patch_conv.weight", width, v.whole("num_channels", default=3), side, side)
         + norm("ln_pre", width)
-        + repeat(layer, v.layers("num_hidden_layers"), "transformer.layers")
+        + repeat(layer, v.layers("num_hidden_layers", most=MAX_DEPTH), "transformer.layers")
     )
     merged, bias = c.whole("spatial_merge_size", default=2) ** 2 * width, c.flag("multimodal_projector_bias")
     projector = (

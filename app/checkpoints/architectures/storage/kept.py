@@ -15,9 +15,10 @@ MAX_LENGTH = 200
 SAFE = re.compile(
     r"\^?(?:[\w\-/: ]|\.\*|\.\+|\.|\\[.d_\-]\+?|\[[\w\-]+\]\+?|\((?:\?:)?[\w.\\|\-]+\))*\$?",
 )
-"""Literals, dots, digits, sets, groups of alternatives without repetition: at most polynomial in the length of a name."""
+"""Literals, dots, digits, sets, groups of alternatives, none of them repeated but single characters."""
 
 MAX_REPEATS = 2
+"""With so few, matching is at most quadratic in the length of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ def _pattern(q: Fields, key: str, text: str) -> re.Pattern[str]:
     repeats = text.count("*") + text.count("+")
     if len(text) > MAX_LENGTH or repeats > MAX_REPEATS or SAFE.fullmatch(text) is None:
         raise q.wrong(key, f"has a pattern that isn't read here: {ascii(text)[:60]}")
-    return re.compile(text)
+    try:
+        return re.compile(text)
+    except re.error:
+        raise q.wrong(key, f"has a pattern that is none: {ascii(text)[:60]}") from None
 
 
 def _runs(parts: list[str]) -> Iterable[str]:

@@ -197,7 +197,7 @@ async def test_tensors_are_a_cost_with_a_config_and_without(api: httpx.AsyncClie
 @pytest.mark.parametrize(
     ("said", "pointer", "message"),
     [
-        ({"config": {"model_type": "nobody"}}, "/config", "the architecture 'nobody' is not known"),
+        ({"config": {"model_type": "nobody"}}, "/config", "the architecture 'nobody' isn't known"),
         ({"config": CONFIG, "kv_dtype": "int3"}, "/config", "no cache type 'int3'"),
         ({"config": CONFIG, "kv_dtype": "INT3"}, "/kv_dtype", "has characters"),
         ({"config": CONFIG | {"hidden_size": 1e400}}, None, ""),

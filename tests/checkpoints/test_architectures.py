@@ -1,141 +1,11 @@
-"""A config.json alone: bytes as published, caches by the architecture, faults named."""
+"""Small configs, so that a person can add up what their checkpoints hold and their layers cache."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.checkpoints.architectures import architecture
-from app.checkpoints.costs import price
-from app.checkpoints.tensors import Architecture, Cache, CheckpointError
-
-PUBLISHED = {
-    "llama-2-7b": 6_738_415_616,
-    "llama-3.1-8b": 8_030_261_248,
-    "llama-3.1-405b": 405_853_388_800,
-    "llama-3.2-1b": 1_235_814_400,
-    "mistral-7b-v0.1": 7_241_732_096,
-    "qwen2.5-0.5b": 494_032_768,
-    "qwen2.5-3b": 3_085_938_688,
-    "qwen2.5-7b": 7_615_616_512,
-    "qwen2.5-14b": 14_770_033_664,
-    "qwen3-235b-a22b": 235_093_634_560,
-    "deepseek-v2-lite": 15_706_484_224,
-    "gemma-2-9b": 9_241_705_984,
-    "gemma-3-1b-it": 999_885_952,
-    "phi-3-mini-4k-instruct": 3_821_079_552,
-    "jamba-1.5-mini": 51_570_323_328,
-    "mamba-2.8b-hf": 2_768_345_600,
-    "codestral-mamba-7b": 7_285_403_648,
-    "falcon-mamba-7b": 7_272_665_088,
-    "granite-4.0-h-micro-base": 3_191_396_096,
-}
-"""Parameters as the models' pages state them, a shared table once, blocks that predict further tokens left out."""
-
-WITH_PREDICTIONS = {"glm-4.5": 358_337_791_296, "glm-4.5-air": 110_468_824_832}
-"""The same of pages that count blocks that predict further tokens, copies of both tables included."""
-
-KEPT = {
-    "llama-3.1-8b": [(32, Cache(1024, 1024))],
-    "mistral-7b-v0.1": [(32, Cache(1024, 1024, 4096))],
-    "qwen2.5-7b": [(28, Cache(512, 512))],  # has a window and says that it doesn't use it
-    "deepseek-v3": [(61, Cache(512 + 64))],
-    "deepseek-v3.2": [(61, Cache(512 + 64 + 128))],
-    "gemma-2-9b": [(1, Cache(2048, 2048, 4096)), (1, Cache(2048, 2048))],
-    "gemma-3-1b-it": [(5, Cache(256, 256, 512)), (1, Cache(256, 256))],
-    "gemma-4-26b-a4b-it": [(5, Cache(2048, 2048, 1024)), (1, Cache(1024, 1024))],
-    "gpt-oss-120b": [(1, Cache(512, 512, 128)), (1, Cache(512, 512))],
-    "llama-4-scout-17b-16e-instruct": [(3, Cache(1024, 1024, 8192)), (1, Cache(1024, 1024))],
-    "phi-3-mini-4k-instruct": [(32, Cache(3072, 3072, 2047))],
-    "falcon-180b-chat": [(80, Cache(512, 512))],
-    "qwen3-next-80b-a3b": [(3, Cache(state_elements=24_576 + 524_288)), (1, Cache(512, 512))],
-    "minimax-text-01-hf": [(7, Cache(state_elements=64 * 128 * 128)), (1, Cache(1024, 1024))],
-    "minimax-m1-80k": [(7, Cache(state_elements=64 * 128 * 128)), (1, Cache(1024, 1024))],
-    "jamba-1.5-mini": [(4, Cache(state_elements=3 * 8192 + 8192 * 16)), (1, Cache(1024, 1024))],
-    "mamba-2.8b-hf": [(64, Cache(state_elements=15_360 + 81_920))],
-    "mamba2-2.7b": [(64, Cache(state_elements=3 * (5120 + 2 * 128) + 5120 * 128))],
-    "bamba-9b-v2": [(9, Cache(state_elements=3 * (8192 + 2 * 128) + 8192 * 128)), (1, Cache(1024, 1024))],
-    "nemotron-h-8b-base-8k": [(1, Cache(state_elements=3 * (8192 + 2 * 8 * 128) + 8192 * 128)), (1, Cache())],
-}
-"""How the stack begins: runs of layers, and what each keeps of a sequence."""
-
-
-def config_of(shared: Path, name: str) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((shared / f"memory/configs/{name}.json").read_text())
-    return config
-
-
-def of(shared: Path, name: str) -> Architecture:
-    """The architecture of a published config; those that don't say it are stored in bfloat16."""
-    config = config_of(shared, name)
-    try:
-        return architecture(config)
-    except CheckpointError as error:
-        assert "give a dtype" in error.detail
-        return architecture(config, "bf16")
-
-
-def index(shared: Path) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = json.loads((shared / "memory/configs/INDEX.json").read_text())
-    return entries
-
-
-def test_every_published_total_size_is_met_to_the_byte_or_by_named_buffers(shared: Path) -> None:
-    met = 0
-    for entry in index(shared):
-        if "total_size" in entry:
-            found = of(shared, entry["file"].removesuffix(".json"))
-            assert found.tensors is not None
-            size = sum(t.n_bytes for t in found.tensors)
-            buffers = sum(t.n_bytes for t in found.buffers)
-            assert entry["total_size"] in (size, size + buffers), entry["file"]
-            met += 1
-    assert met == 15
-
-
-def test_every_config_has_its_layers_and_none_is_without_a_cache_or_a_state(shared: Path) -> None:
-    for entry in index(shared):
-        found = of(shared, entry["file"].removesuffix(".json"))
-        assert len(found.caches) == entry.get("n_layers", len(found.caches)), entry["file"]
-        assert any(c.k_elements or c.state_elements for c in found.caches), entry["file"]
-        cost = price(found.tensors or (), found).cost
-        assert sum(block.count for block in cost.blocks) == len(found.caches)
-        assert all(block.flops > 0 and block.bytes > 0 for block in cost.blocks), entry["file"]
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_are_as_published(shared: Path, name: str) -> None:
-    found = of(shared, name)
-    assert price(found.tensors or (), found).cost.params == PUBLISHED[name]
-
-
-@pytest.mark.parametrize("name", WITH_PREDICTIONS)
-def test_blocks_that_predict_further_tokens_are_of_the_published_size_too(shared: Path, name: str) -> None:
-    assert sum(t.n_elements for t in of(shared, name).tensors or ()) == WITH_PREDICTIONS[name]
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_each_layer_keeps_what_its_kind_keeps(shared: Path, name: str) -> None:
-    expected = [cache for count, cache in KEPT[name] for _ in range(count)]
-    assert list(of(shared, name).caches[: len(expected)]) == expected
-
-
-def test_deepseek_v3_in_eight_bits_is_what_its_checkpoint_weighs(shared: Path) -> None:
-    """671,026,404,352 parameters and a bias per expert; a block that predicts, with copies of both tables, apart."""
-    found = of(shared, "deepseek-v3")
-    made = price(found.tensors or (), found)
-    assert (found.n_experts, found.experts_per_token) == (256, 8)
-    assert [(b.count, b.expert_bytes, b.expert_active_bytes) for b in made.cost.layers] == [
-        (3, 0, 0),
-        (58, 11_277_041_664, 352_407_552),
-    ]
-    assert made.cost.params == 671_026_419_200
-    assert sum(t.n_bytes for t in found.tensors or ()) == 688_574_839_360
-    assert made.notes[0].startswith("15424227552 bytes of blocks that predict further tokens")
-
-
-# Small configs, so that a person can add them up
+from app.checkpoints.tensors import Cache
 
 LLAMA = {
     "model_type": "llama",
@@ -161,7 +31,7 @@ def test_a_small_llama_adds_up_by_hand() -> None:
     assert found.caches == (Cache(4, 4), Cache(4, 4))
     assert not found.tied
     assert {t.n_bytes for t in found.tensors or () if t.shape == (8, 8)} == {128}
-    assert [t.n_elements for t in found.buffers] == [2, 2]
+    assert found.buffers == ()
 
 
 @pytest.mark.parametrize(
@@ -174,8 +44,8 @@ def test_a_small_llama_adds_up_by_hand() -> None:
         ({"model_type": "qwen3", "head_dim": 4}, 2 * (4 + 4)),
         ({"model_type": "hunyuan_v1_dense"}, 2 * (4 + 4)),
         ({"model_type": "mimo", "num_nextn_predict_layers": 1}, 2 * 16 + 592 + 16 + 3 * 8 + 128),
-        ({"model_type": "gemma"}, 0),
-        ({"model_type": "gemma2", "sliding_window": 3}, 2 * 16),
+        ({"model_type": "gemma", "head_dim": 4}, 0),
+        ({"model_type": "gemma2", "head_dim": 4, "sliding_window": 3}, 2 * 16),
         ({"model_type": "olmo2"}, 2 * (8 + 4)),
         ({"model_type": "bitnet"}, 2 * (8 + 16)),
         ({"model_type": "smollm3", "sliding_window": None}, 0),
@@ -194,12 +64,80 @@ def test_members_of_the_family_differ_by_what_can_be_counted(changes: dict[str, 
         ({"model_type": "gemma2", "sliding_window": 3}, (Cache(4, 4, 3), Cache(4, 4))),
         ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 7}, (Cache(4, 4), Cache(4, 4, 7))),
         ({"model_type": "mistral", "sliding_window": 5}, (Cache(4, 4, 5),) * 2),
+        ({"model_type": "mistral"}, (Cache(4, 4, 4096),) * 2),  # its class slides unless told not to
+        ({"model_type": "mistral", "sliding_window": None}, (Cache(4, 4),) * 2),
+        ({"model_type": "qwen2", "sliding_window": 5, "use_sliding_window": False}, (Cache(4, 4),) * 2),
+        (
+            {"model_type": "qwen2", "sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1},
+            (Cache(4, 4), Cache(4, 4, 5)),
+        ),
         ({"model_type": "smollm3", "sliding_window": 5, "use_sliding_window": False}, (Cache(4, 4),) * 2),
         ({"model_type": "gemma3", "sliding_window": 5, "sliding_window_pattern": 2}, (Cache(4, 4, 5), Cache(4, 4))),
     ],
 )
 def test_windows_are_those_of_the_layers(changes: dict[str, Any], caches: tuple[Cache, ...]) -> None:
     assert architecture(LLAMA | {"head_dim": 4} | changes).caches == caches
+
+
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+    "global_head_dim": 8,
+    "vocab_size": 10,
+    "vocab_size_per_layer_input": 10,
+    "hidden_size_per_layer_input": 2,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 3,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+}
+
+
+def test_a_layer_that_reads_another_s_cache_keeps_none_of_its_own() -> None:
+    """Gemma 4's small models; the published checkpoints carry the unused projections all the same."""
+    found = architecture(GEMMA4)
+    assert found.caches == (Cache(4, 4, 3), Cache(8, 8), Cache(), Cache())
+    shapes = {t.name: t.shape for t in found.tensors or ()}
+    assert shapes["model.layers.2.self_attn.k_proj.weight"] == (4, 8)
+    assert shapes["model.layers.1.mlp.up_proj.weight"] == (16, 8)
+    assert shapes["model.layers.3.mlp.up_proj.weight"] == (32, 8)
+    assert shapes["model.embed_tokens_per_layer.weight"] == (10, 4 * 2)
+
+
+def test_gemma_4_caches_keys_twice_where_values_are_keys() -> None:
+    found = architecture(GEMMA4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 2})
+    assert found.caches[1] == Cache(16, 16)
+    assert "model.layers.1.self_attn.v_proj.weight" not in {t.name for t in found.tensors or ()}
+
+
+@pytest.mark.parametrize(("release", "each"), [("4.31.0", 8), ("4.32.0", 0), ("4.45.0.dev0", 0), ("5.1.0", 0), ("", 0)])
+def test_old_releases_stored_rotary_frequencies_beside_the_parameters(release: str, each: int) -> None:
+    found = architecture(LLAMA | {"transformers_version": release})
+    assert [t.n_bytes for t in found.buffers] == ([each] * 2 if each else [])
+    assert all(t.dtype == "f32" for t in found.buffers)
+
+
+def test_old_releases_stored_pythia_s_masks_too() -> None:
+    found = architecture(LLAMA | {"model_type": "gpt_neox", "transformers_version": "4.24.0", "rotary_pct": 1})
+    named = {t.name.removeprefix("gpt_neox.layers.1.attention."): t for t in found.buffers[3:]}
+    assert (named["bias"].dtype, named["bias"].n_bytes) == ("u8", 2048 * 2048)
+
+
+def test_a_model_without_its_towers_is_its_language_model() -> None:
+    found = architecture({"model_type": "gemma3", "text_config": LLAMA | {"model_type": "gemma3_text"}})
+    assert {t.name.split(".")[0] for t in found.tensors or ()} == {"language_model"}
+
+
+def test_sizes_that_a_nested_config_leaves_out_are_those_of_its_class() -> None:
+    """LLaVA's text_config says little more than that it is a llama."""
+    found = architecture({"model_type": "llava", "text_config": {"model_type": "llama"}, "torch_dtype": "float16"})
+    assert sum(t.n_elements for t in found.tensors or ()) == 6_738_415_616
 
 
 OTHERS: dict[str, tuple[dict[str, Any], int, Cache]] = {
@@ -223,6 +161,7 @@ OTHERS: dict[str, tuple[dict[str, Any], int, Cache]] = {
     "qwen2_moe": (
         {
             "num_experts": 3,
+            "num_experts_per_tok": 2,
             "moe_intermediate_size": 2,
             "shared_expert_intermediate_size": 4,
             "decoder_sparse_step": 2,
@@ -230,10 +169,18 @@ OTHERS: dict[str, tuple[dict[str, Any], int, Cache]] = {
         80 + (16 + 192 + 16 + 384) + (16 + 192 + 16 + 24 + 3 * 48 + 96 + 8) + 8 + 80,
         Cache(4, 4),
     ),
-    "olmoe": ({"num_experts": 3}, 80 + 2 * (16 + 192 + 12 + 24 + 3 * 384) + 8 + 80, Cache(4, 4)),
-    "granitemoe": ({"num_local_experts": 3}, 80 + 2 * (16 + 192 + 3 * 384 + 24) + 8 + 80, Cache(4, 4)),
+    "olmoe": (
+        {"num_experts": 3, "num_experts_per_tok": 1},
+        80 + 2 * (16 + 192 + 12 + 24 + 3 * 384) + 8 + 80,
+        Cache(4, 4),
+    ),
+    "granitemoe": (
+        {"num_local_experts": 3, "num_experts_per_tok": 1},
+        80 + 2 * (16 + 192 + 3 * 384 + 24) + 8 + 80,
+        Cache(4, 4),
+    ),
     "mamba_ssm": (
-        {"d_model": 8, "n_layer": 2, "ssm_cfg": {"layer": "Mamba1"}, "pad_vocab_size_multiple": 8},
+        {"d_model": 8, "n_layer": 2, "ssm_cfg": {"layer": "Mamba1"}, "tie_embeddings": False},
         16 * 8 * 2 + 2 * (8 + 256 + 64 + 16 + 16 * (1 + 32) + 16 + 16 + 16 * 16 + 16 + 128) + 8,
         Cache(state_elements=3 * 16 + 16 * 16),
     ),
@@ -247,93 +194,3 @@ def test_other_kinds_add_up_by_hand(kind: str) -> None:
     config = LLAMA | {"model_type": None if kind == "mamba_ssm" else kind} | changes
     assert params_of(config) == params
     assert architecture(config).caches == (cache, cache)
-
-
-def test_parameters_of_a_quantised_model_are_told_by_its_config(shared: Path) -> None:
-    """gpt-oss-120b has 116.83 billion, two of them in a byte."""
-    found = of(shared, "gpt-oss-120b")
-    assert price(found.tensors or (), found).cost.params == 116_829_156_672
-
-
-def test_a_model_that_also_sees_keeps_its_language_part_nested_and_its_tower_apart(shared: Path) -> None:
-    found = of(shared, "olmocr-qwen2-vl-7b")
-    made = price(found.tensors or (), found)
-    assert made.cost.params == 7_615_616_512
-    assert "1351518208 bytes of towers for images" in made.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("quantization", "packed"),
-    [
-        ({"quant_method": "fp8", "weight_block_size": [4, 4]}, 8 * 8 + 4 * 4),
-        ({"quant_method": "fp8"}, 8 * 8 + 4),
-        ({"quant_method": "awq", "bits": 4, "group_size": 4}, 32 + 8 + 32),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, 32 + 4 + 16 + 32),
-        ({"quant_method": "mxfp4"}, 128),  # experts alone
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
-            },
-            64 + 16,
-        ),
-    ],
-)
-def test_quantised_matrices_weigh_their_values_scales_and_zeros(quantization: dict[str, Any], packed: int) -> None:
-    """A projection of 8 x 8; embeddings and norms stay in 16 bits."""
-    found = {t.name: t for t in architecture(LLAMA | {"quantization_config": quantization}).tensors or ()}
-    assert found["model.layers.0.self_attn.q_proj.weight"].n_bytes == packed
-    assert found["model.embed_tokens.weight"].n_bytes == 160
-    assert found["model.layers.1.input_layernorm.weight"].n_bytes == 16
-
-
-def test_mlx_packs_tables_too() -> None:
-    found = {t.name: t for t in architecture(LLAMA | {"quantization": {"bits": 8, "group_size": 4}}).tensors or ()}
-    assert found["model.embed_tokens.weight"].n_bytes == 10 * (8 + 2 * 4)
-    assert found["model.layers.0.self_attn.q_proj.weight"].n_bytes == 8 * (8 + 2 * 4)
-
-
-@pytest.mark.parametrize("kept", ["self_attn", "model.layers.0", "model.layers.*.self_attn", "re:.*q_proj"])
-def test_modules_that_are_not_quantised_stay_as_they_are(kept: str) -> None:
-    quantization = {"quant_method": "fp8", "modules_to_not_convert": ["lm_head", kept]}
-    found = {t.name: t for t in architecture(LLAMA | {"quantization_config": quantization}).tensors or ()}
-    assert found["model.layers.0.self_attn.q_proj.weight"].n_bytes == 128
-    assert found["model.layers.1.mlp.up_proj.weight"].n_bytes == 128 + 4
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "nobody"}, "the architecture 'nobody' is not known"),
-        ({"model_type": None}, "the architecture 'nothing' is not known"),
-        ({"torch_dtype": None}, "give a dtype"),
-        ({"torch_dtype": "int3"}, "no dtype 'int3'"),
-        ({"hidden_size": "8"}, "hidden_size must be a whole number"),
-        ({"num_attention_heads": True}, "num_attention_heads must be a whole number"),
-        ({"num_attention_heads": 0}, "num_attention_heads must be a whole number from 1"),
-        ({"num_attention_heads": 3}, "hidden_size 8 can't be divided by num_attention_heads 3"),
-        ({"num_hidden_layers": 1_001}, "num_hidden_layers is beyond 1000"),
-        ({"hidden_size": 2**41}, "hidden_size must be a whole number"),
-        ({"hidden_size": 2**40, "intermediate_size": 2**40}, "beyond 2\\^63-1 bytes"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings must be true or false"),
-        ({"layer_types": ["full_attention"]}, "layer_types must have an entry for each of the 2 layers"),
-        ({"layer_types": ["sliding_attention"] * 2}, "the config of llama lacks sliding_window"),
-        ({"model_type": "qwen2_moe", "mlp_only_layers": "all"}, "mlp_only_layers must be a list"),
-        ({"model_type": "mixtral"}, None),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "MX"}, "hybrid_override_pattern must have one of"),
-        ({"model_type": "granitemoehybrid"}, "granitemoehybrid needs layer_types"),
-        ({"model_type": "gemma4", "num_kv_shared_layers": 1}, "gemma4 with num_kv_shared_layers is not known"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quant_method 'bitsandbytes' is not described"),
-        ({"quantization_config": ["fp8"]}, "quantization_config must be an object"),
-        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 1]}}, "weight_block_size must be"),
-        ({"quantization_config": {"quant_method": "awq", "bits": "4"}}, "the quantisation's bits must be"),
-        ({"quantization_config": {"quant_method": "compressed-tensors"}}, "of compressed-tensors only fp8"),
-        ({"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": "a"}}, "must be a list of names"),
-    ],
-)
-def test_what_a_config_lacks_or_says_wrongly_is_named(changes: dict[str, Any], message: str | None) -> None:
-    if message is None:
-        assert architecture(LLAMA | changes).n_experts == 0
-        return
-    with pytest.raises(CheckpointError, match=message):
-        architecture(LLAMA | changes)

@@ -190,7 +190,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "head_dim": 128,
             "sliding_window": 1024,
         },
-        "vision_config": {"image_size": 896},
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 1152,
+            "intermediate_size": 4304,
+            "num_hidden_layers": 27,
+            "num_attention_heads": 16,
+            "image_size": 896,
+            "patch_size": 14,
+        },
     },
     "Devstral-Small-2507": LLAMA_TEXT
     | {

@@ -1,92 +1,100 @@
-"""A model's tensors as they are named and stored, collected part by part."""
+"""What models are put together from: named weights, and parts that are added up and put under a prefix."""
 
-from collections.abc import Mapping
-from math import prod
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-from app.checkpoints.architectures.storage import Storage, storage_of
-from app.checkpoints.tensors import CheckpointError, Tensor
-from app.placement.units import INT_MAX
+from app.checkpoints.tensors import Cache
 
-SIZES = {
-    "float32": ("f32", 4),
-    "f32": ("f32", 4),
-    "float16": ("f16", 2),
-    "f16": ("f16", 2),
-    "bfloat16": ("bf16", 2),
-    "bf16": ("bf16", 2),
-}
+NO_CACHE = Cache()
+
+Role = Literal["linear", "experts", "kept", "table", "head", "plain"]
+"""What a quantiser asks: matrices, stacks of experts' matrices, matrices that are kept as they are (routers), .."""
 
 
-class Weights:
-    """Collects tensors. ``dtype`` is of all that isn't quantised; ``storage`` says how matrices are stored."""
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One parameter; a matrix is (outputs, inputs), experts' matrices (experts, outputs, inputs).
 
-    def __init__(self, dtype: str, storage: Storage) -> None:
-        """``dtype`` by any of its usual names. Raises CheckpointError."""
-        if dtype not in SIZES:
-            raise CheckpointError(f"no dtype {dtype[:40]!r}; there are f32, f16, bf16")
-        self.dtype, self.size = SIZES[dtype]
-        self.storage = storage
-        self.tensors: list[Tensor] = []
-        self.buffers: list[Tensor] = []
-
-    def add(self, name: str, *shape: int, dtype: str | None = None) -> None:
-        """A tensor that is never quantised: a norm, a bias, a router."""
-        kind, size = SIZES[dtype] if dtype else (self.dtype, self.size)
-        self._append(name, shape, kind, prod(shape) * size)
-
-    def linear(self, name: str, out: int, into: int, *, bias: bool = False) -> None:
-        """A projection from ``into`` to ``out``, quantised where the model is."""
-        self._append(f"{name}.weight", (out, into), *self._stored(name, out, into))
-        if bias:
-            self.add(f"{name}.bias", out)
-
-    def experts(self, name: str, count: int, out: int, into: int) -> None:
-        """The same projection of so many experts, as one tensor."""
-        dtype, size = self._stored(name, out, into, expert=True)
-        self._append(f"{name}.weight", (count, out, into), dtype, count * size)
-
-    def table(self, name: str, rows: int, width: int) -> None:
-        """An embedding or a head."""
-        stored = self.storage.table(rows, width)
-        self._append(
-            f"{name}.weight", (rows, width), self.dtype, rows * width * self.size if stored is None else stored
-        )
-
-    def norm(self, name: str, width: int, *, bias: bool = False) -> None:
-        """A normalisation's scale, and its shift."""
-        self.add(f"{name}.weight", width)
-        if bias:
-            self.add(f"{name}.bias", width)
-
-    def buffer(self, name: str, *shape: int, dtype: str = "f32") -> None:
-        """What some checkpoints store although it is no parameter of its own."""
-        kind, size = SIZES[dtype]
-        self.buffers.append(Tensor(name, shape, kind, prod(shape) * size))
-
-    def _stored(self, name: str, out: int, into: int, *, expert: bool = False) -> tuple[str, int]:
-        packed = self.storage.matrix(name, out, into, expert=expert)
-        return (self.storage.dtype, packed) if packed is not None else (self.dtype, out * into * self.size)
-
-    def _append(self, name: str, shape: tuple[int, ...], dtype: str, n_bytes: int) -> None:
-        if n_bytes > INT_MAX or prod(shape) > INT_MAX:
-            raise CheckpointError(f"{name} would be beyond 2^63-1 bytes")
-        self.tensors.append(Tensor(name, shape, dtype, n_bytes))
-
-
-def weights_of(config: Mapping[str, Any], text: Mapping[str, Any], dtype: str | None) -> Weights:
-    """An empty collection for a config. Raises CheckpointError.
-
-    The dtype is the caller's, else the config's. Without either it isn't guessed, but where a config is quantised: what
-    such checkpoints leave as it is, is bfloat16.
+    ``dtype`` where checkpoints keep it in a type of its own, whatever the rest is stored in.
     """
-    storage = storage_of(config, text)
-    named = dtype or next(
-        (part[key] for part in (text, config) for key in ("torch_dtype", "dtype") if isinstance(part.get(key), str)),
-        None,
+
+    name: str
+    shape: tuple[int, ...]
+    role: Role = "plain"
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Weights, and what the part that they make up keeps of a sequence. Parts add up: ``norm(..) + gated(..)``."""
+
+    weights: tuple[Weight, ...] = ()
+    cache: Cache = NO_CACHE
+
+    def __add__(self, other: "Part") -> "Part":
+        return Part(self.weights + other.weights, _both(self.cache, other.cache))
+
+    def under(self, prefix: str) -> "Part":
+        """The same weights with a prefix before their names."""
+        return replace(self, weights=tuple(replace(w, name=f"{prefix}.{w.name}") for w in self.weights))
+
+
+NOTHING = Part()
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+
+def stack(kinds: Iterable[Kind], build: Callable[[Kind], Part]) -> tuple[Part, ...]:
+    """One part per layer; layers of one kind share it, so that 10,000 of them cost no more than their kinds."""
+    order = tuple(kinds)
+    built = {kind: build(kind) for kind in dict.fromkeys(order)}
+    return tuple(built[kind] for kind in order)
+
+
+def repeat(part: Part, times: int, at: str) -> Part:
+    """The same part again and again beside the stack, numbered; it caches nothing there."""
+    weights = (w for i in range(times) for w in part.under(f"{at}.{i}").weights)
+    return Part(tuple(weights))
+
+
+def linear(name: str, inputs: int, outputs: int, *, bias: bool = False, role: Role = "linear") -> Part:
+    """A matrix, and a bias where there is one."""
+    matrix = Part((Weight(f"{name}.weight", (outputs, inputs), role),))
+    return matrix + vector(f"{name}.bias", outputs) if bias else matrix
+
+
+def experts(name: str, count: int, inputs: int, outputs: int) -> Part:
+    """One matrix per expert, as one tensor, whether the checkpoint has it in one piece or expert by expert."""
+    return Part((Weight(name, (count, outputs, inputs), "experts"),))
+
+
+def norm(name: str, size: int, *, bias: bool = False) -> Part:
+    """A norm's scale, and its bias where it is a layer norm."""
+    scale = vector(f"{name}.weight", size)
+    return scale + vector(f"{name}.bias", size) if bias else scale
+
+
+def layer_norm(name: str, size: int) -> Part:
+    """A norm with a bias."""
+    return norm(name, size, bias=True)
+
+
+def table(name: str, rows: int, width: int, role: Role = "table") -> Part:
+    """An embedding."""
+    return Part((Weight(f"{name}.weight", (rows, width), role),))
+
+
+def vector(name: str, *shape: int, dtype: str | None = None) -> Part:
+    """A parameter that no quantiser touches."""
+    return Part((Weight(name, shape, dtype=dtype),))
+
+
+def _both(one: Cache, other: Cache) -> Cache:
+    """Of two parts of a layer at most one attends; a layer that has attention and a recurrence keeps both."""
+    return Cache(
+        one.k_elements + other.k_elements,
+        one.v_elements + other.v_elements,
+        one.window or other.window,
+        one.state_elements + other.state_elements,
     )
-    if named is None and storage.dtype:
-        named = "bf16"
-    if named is None:
-        raise CheckpointError("the config doesn't say what the weights are stored in: give a dtype (f32, f16, bf16)")
-    return Weights(named.removeprefix("torch."), storage)

@@ -1,293 +1,192 @@
-"""Decoders whose layers, some or all, keep a state of fixed size instead of a cache that grows."""
+"""Hybrids of attention and Mamba: Jamba, Bamba, Granite 4, Nemotron-H."""
 
-from app.checkpoints.architectures.families.dense import QK, TWO, Dense, attended
-from app.checkpoints.architectures.families.mixtures import granite_experts
-from app.checkpoints.architectures.families.stack import (
-    Family,
-    Names,
-    decoder,
-    heads_of,
-    mixes,
-    n_experts,
-    names_of,
-    pattern_of,
-)
-from app.checkpoints.architectures.parts import (
-    Delta,
-    Mamba,
-    Mamba2,
-    attention,
-    delta_net,
+from collections.abc import Callable
+
+from app.checkpoints.architectures.assembly import Family, Layout, Model, decoder
+from app.checkpoints.architectures.families.granite import granite_experts, granite_shared
+from app.checkpoints.architectures.fields import Fields
+from app.checkpoints.architectures.parts.attention import grouped, heads
+from app.checkpoints.architectures.parts.feedforward import (
+    Experts,
+    balance,
+    gated,
     gated_experts,
-    gated_mlp,
-    lightning_attention,
-    mamba,
-    mamba2,
-    plain_mlp,
+    plain,
+    routed,
+    router,
 )
-from app.checkpoints.architectures.reading import Config
-from app.checkpoints.architectures.vision import towers
-from app.checkpoints.architectures.weights import Weights
-from app.checkpoints.tensors import Cache, CheckpointError
+from app.checkpoints.architectures.parts.recurrent import Mamba, mamba1, mamba2
+from app.checkpoints.architectures.weights import NOTHING, Part, experts, norm, stack
 
-BACKBONE = Names("backbone", "embeddings", final="norm_f")
-
-
-def _mamba(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    inner = c.count("intermediate_size", default=c.count("expand", default=2) * c.hidden)
-    rank = c.count("time_step_rank", default=-(-c.hidden // 16))
-    shape = Mamba(c.hidden, inner, c.count("state_size"), c.count("conv_kernel"), rank)
-    conv_bias, bias = c.flag("use_conv_bias", default=True), c.flag("use_bias")
-
-    def layer(_at: int, prefix: str) -> Cache:
-        w.norm(f"{prefix}.norm", c.hidden)
-        return mamba(w, f"{prefix}.mixer", shape, conv_bias=conv_bias, proj_bias=bias)
-
-    return decoder(c, w, tied, layer, BACKBONE)
+MAMBA, ATTENTION = "mamba", "attention"
+ENDING = Layout(norm="model.final_layernorm")
 
 
-def _mamba2(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    shape = Mamba2(
-        c.hidden,
-        c.count("num_heads"),
-        c.count("head_dim"),
-        c.count("state_size"),
-        c.count("n_groups"),
-        c.count("conv_kernel"),
+def mamba2_sizes(c: Fields) -> Mamba:
+    """Sizes of a Mamba-2 layer as Granite's and Bamba's configs give them."""
+    hidden = c.whole("hidden_size")
+    inner = c.whole("mamba_expand", default=2) * hidden
+    n = c.whole("mamba_n_heads")
+    dim = c.find("mamba_d_head")
+    if dim not in (None, "auto") and c.whole("mamba_d_head") * n != inner:
+        raise c.wrong("mamba_d_head", f"times mamba_n_heads is not the {inner} of mamba_expand x hidden_size")
+    return Mamba(
+        inner=inner,
+        state=c.whole("mamba_d_state", default=256),
+        conv=c.whole("mamba_d_conv", default=4),
+        groups=c.whole("mamba_n_groups", default=1),
+        n_heads=n,
+        bias=c.flag("mamba_proj_bias"),
+        conv_bias=c.flag("mamba_conv_bias", True),
     )
-    conv_bias, bias = c.flag("use_conv_bias", default=True), c.flag("use_bias")
-
-    def layer(_at: int, prefix: str) -> Cache:
-        w.norm(f"{prefix}.norm", c.hidden)
-        return mamba2(w, f"{prefix}.mixer", shape, conv_bias=conv_bias, proj_bias=bias)
-
-    return decoder(c, w, tied, layer, BACKBONE)
 
 
-def _mamba_ssm(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    """The format of the mamba_ssm package, with its defaults; the table is padded to a multiple."""
-    said = c.find("ssm_cfg") or {}
-    if c.count("d_intermediate", default=0, least=0) or c.find("attn_layer_idx"):
-        raise CheckpointError("mamba_ssm with attention or feed-forward layers is not known from its config")
-    multiple = c.count("pad_vocab_size_multiple", default=8)
-    padded = c.with_defaults({})
-    rows = -(-c.vocab // multiple) * multiple
-    inner = int(said.get("expand", 2)) * c.hidden
-    two = said.get("layer") == "Mamba2"
-    width = int(said.get("headdim", 64))
-    second = Mamba2(c.hidden, inner // width, width, int(said.get("d_state", 128)), int(said.get("ngroups", 1)), 4)
-    first = Mamba(c.hidden, inner, int(said.get("d_state", 16)), int(said.get("d_conv", 4)), -(-c.hidden // 16))
-
-    def layer(_at: int, prefix: str) -> Cache:
-        w.norm(f"{prefix}.norm", c.hidden)
-        at = f"{prefix}.mixer"
-        if two:
-            return mamba2(w, at, second, conv_bias=True, proj_bias=False)
-        return mamba(w, at, first, conv_bias=True, proj_bias=False)
-
-    w.table("backbone.embedding", rows, c.hidden)
-    caches = [layer(at, f"backbone.layers.{at}") for at in range(padded.n_layers)]
-    w.norm("backbone.norm_f", c.hidden)
-    if not tied:
-        w.table("lm_head", rows, c.hidden)
-    return caches
-
-
-def _jamba(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    """Attention in one layer of a period, experts in some; each layer has one mixer and one feed-forward part."""
-    rank = c.count("mamba_dt_rank", default=-(-c.hidden // 16))
-    inner = c.count("mamba_expand", default=2) * c.hidden
-    shape = Mamba(c.hidden, inner, c.count("mamba_d_state", default=16), c.count("mamba_d_conv", default=4), rank)
-    conv_bias, bias = c.flag("mamba_conv_bias", default=True), c.flag("mamba_proj_bias")
-
-    def falls(at: int, what: str, period: int, offset: int) -> bool:
-        every = c.count(f"{what}_layer_period", default=period)
-        return at % every == c.count(f"{what}_layer_offset", default=offset, least=0)
-
-    def layer(at: int, prefix: str) -> Cache:
-        for norm in ("input_layernorm", "pre_ff_layernorm"):
-            w.norm(f"{prefix}.{norm}", c.hidden)
-        ffn, width, count = f"{prefix}.feed_forward", c.count("intermediate_size"), n_experts(c)
-        if count > 1 and falls(at, "expert", 2, 1):
-            w.add(f"{ffn}.router.weight", count, c.hidden)
-            gated_experts(w, ffn, count, c.hidden, width)
-        else:
-            gated_mlp(w, ffn, c.hidden, width)
-        if falls(at, "attn", 8, 4):
-            return attention(w, f"{prefix}.self_attn", heads_of(c))
-        return mamba(w, f"{prefix}.mamba", shape, conv_bias=conv_bias, proj_bias=bias, norms=True)
-
-    return decoder(c, w, tied, layer, Names(final="final_layernorm"))
-
-
-def _mamba2_of(c: Config) -> Mamba2:
-    """The mixer as Bamba and Granite describe it."""
-    heads = c.count("mamba_n_heads")
-    inner = c.count("mamba_expand", default=2) * c.hidden
-    given = c.find("mamba_d_head")
-    width = (
-        c.count("mamba_d_head") if isinstance(given, int) else c.quotient(inner, heads, "inner size", "mamba_n_heads")
-    )
-    state, groups = c.count("mamba_d_state", default=256), c.count("mamba_n_groups", default=1)
-    return Mamba2(c.hidden, heads, width, state, groups, c.count("mamba_d_conv", default=4))
-
-
-def _bamba(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    attends, shape = c.indices("attn_layer_indices"), _mamba2_of(c)
+def attention(c: Fields) -> Part:
+    """Attention of grouped heads."""
     bias = c.flag("attention_bias")
-    conv_bias, proj_bias = c.flag("mamba_conv_bias", default=True), c.flag("mamba_proj_bias")
-
-    def layer(at: int, prefix: str) -> Cache:
-        for norm in ("input_layernorm", "pre_ff_layernorm"):
-            w.norm(f"{prefix}.{norm}", c.hidden)
-        gated_mlp(w, f"{prefix}.feed_forward", c.hidden, c.count("intermediate_size"), bias=c.flag("mlp_bias"))
-        if at in attends:
-            return attention(w, f"{prefix}.self_attn", heads_of(c), qkv_bias=bias, out_bias=bias)
-        return mamba2(w, f"{prefix}.mamba", shape, conv_bias=conv_bias, proj_bias=proj_bias)
-
-    return decoder(c, w, tied, layer, Names(final="final_layernorm"))
+    return grouped(c.whole("hidden_size"), heads(c), bias=bias, out_bias=bias).under("self_attn")
 
 
-def _granite_hybrid(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    kinds = c.listed("layer_types", c.n_layers)
-    if kinds is None:
-        raise CheckpointError("granitemoehybrid needs layer_types to tell mamba from attention")
-    shape, shared, bias = _mamba2_of(c), c.count("shared_intermediate_size"), c.flag("attention_bias")
-    conv_bias, proj_bias = c.flag("mamba_conv_bias", default=True), c.flag("mamba_proj_bias")
-
-    def layer(at: int, prefix: str) -> Cache:
-        for norm in TWO:
-            w.norm(f"{prefix}.{norm}", c.hidden)
-        w.linear(f"{prefix}.shared_mlp.input_linear", 2 * shared, c.hidden)
-        w.linear(f"{prefix}.shared_mlp.output_linear", c.hidden, shared)
-        if n_experts(c):
-            granite_experts(c, w, prefix)
-        if kinds[at] == "attention":
-            return attention(w, f"{prefix}.self_attn", heads_of(c), qkv_bias=bias, out_bias=bias)
-        return mamba2(w, f"{prefix}.mamba", shape, conv_bias=conv_bias, proj_bias=proj_bias)
-
-    return decoder(c, w, tied, layer, Names())
+def mixer(c: Fields, kind: str) -> Part:
+    """Attention or Mamba-2."""
+    if kind == ATTENTION:
+        return attention(c)
+    return mamba2(c.whole("hidden_size"), mamba2_sizes(c)).under("mamba")
 
 
-def _nemotron_h(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    """Each letter of the pattern is a layer: M a mixer, * attention, - a network, E experts."""
-    pattern = pattern_of(c, "hybrid_override_pattern", "M*-E")
-    shape = Mamba2(
-        c.hidden,
-        c.count("mamba_num_heads"),
-        c.count("mamba_head_dim"),
-        c.count("ssm_state_size"),
-        c.count("n_groups"),
-        c.count("conv_kernel"),
+def granite(c: Fields) -> Model:
+    """Granite 4: one or the other, then experts if any and a feed-forward for every token."""
+    hidden, n = c.whole("hidden_size"), c.layers("num_hidden_layers")
+    kinds = c.items("layer_types", str, n) or (MAMBA,) * n
+    if not set(kinds) <= {MAMBA, ATTENTION}:
+        raise c.wrong("layer_types", f"has other types than {MAMBA} and {ATTENTION}")
+    of = routed(c, "intermediate_size") if c.optional("num_local_experts") else None
+
+    def layer(kind: str) -> Part:
+        feeds = granite_shared(c) + (granite_experts(c, of) if of else NOTHING)
+        return norm("input_layernorm", hidden) + mixer(c, kind) + norm("post_attention_layernorm", hidden) + feeds
+
+    return decoder(c, stack(kinds, layer), experts=of)
+
+
+def bamba(c: Fields) -> Model:
+    """Bamba: a few layers of attention by index."""
+    hidden, n = c.whole("hidden_size"), c.layers("num_hidden_layers")
+    chosen = frozenset(c.items("attn_layer_indices", int) or ())
+    kinds = (ATTENTION if layer in chosen else MAMBA for layer in range(n))
+
+    def layer(kind: str) -> Part:
+        feeds = gated(hidden, c.whole("intermediate_size"), bias=c.flag("mlp_bias")).under("feed_forward")
+        return norm("input_layernorm", hidden) + mixer(c, kind) + norm("pre_ff_layernorm", hidden) + feeds
+
+    return decoder(c, stack(kinds, layer), layout=ENDING)
+
+
+def jamba(c: Fields) -> Model:
+    """Jamba: attention and experts each every so many layers (arXiv 2403.19887)."""
+    n = c.layers("num_hidden_layers")
+    attends = _periodic(c, "attn_layer", 8, 4)
+    sparse = _periodic(c, "expert_layer", 2, 1)
+    of = routed(c, "intermediate_size")
+    several = of.n > 1
+    kinds = ((attends(layer), sparse(layer) and several) for layer in range(n))
+    layers = stack(kinds, lambda kind: jamba_layer(c, of, *kind))
+    return decoder(c, layers, experts=of if several else None, layout=ENDING)
+
+
+def jamba_layer(c: Fields, of: Experts, attends: bool, sparse: bool) -> Part:  # noqa: FBT001 a kind
+    """One layer of Jamba, whose Mamba has norms on what its state reads."""
+    hidden = c.whole("hidden_size")
+    several = router(hidden, of.n, "router") + gated_experts(hidden, of)
+    feeds = several if sparse else gated(hidden, of.width)
+    mixes = attention(c) if attends else jamba_mamba(c, hidden).under("mamba")
+    return norm("input_layernorm", hidden) + mixes + norm("pre_ff_layernorm", hidden) + feeds.under("feed_forward")
+
+
+def jamba_mamba(c: Fields, hidden: int) -> Part:
+    """Jamba's Mamba."""
+    rank = c.find("mamba_dt_rank")
+    of = Mamba(
+        inner=c.whole("mamba_expand", default=2) * hidden,
+        state=c.whole("mamba_d_state", default=16),
+        conv=c.whole("mamba_d_conv", default=4),
+        dt_rank=-(-hidden // 16) if rank in (None, "auto") else c.whole("mamba_dt_rank"),
+        bias=c.flag("mamba_proj_bias"),
+        conv_bias=c.flag("mamba_conv_bias", True),
     )
-    conv_bias, proj_bias = c.flag("use_conv_bias", default=True), c.flag("mamba_proj_bias")
-    bias, mlp_bias = c.flag("attention_bias"), c.flag("mlp_bias")
-
-    def layer(at: int, prefix: str) -> Cache:
-        w.norm(f"{prefix}.norm", c.hidden)
-        own, kind = f"{prefix}.mixer", pattern[at]
-        if kind == "M":
-            return mamba2(w, own, shape, conv_bias=conv_bias, proj_bias=proj_bias)
-        if kind == "*":
-            return attention(w, own, heads_of(c), qkv_bias=bias, out_bias=bias)
-        if kind == "-":
-            inner = c.count("intermediate_size")
-            plain_mlp(w, f"{own}.up_proj", f"{own}.down_proj", c.hidden, inner, bias=mlp_bias)
-        else:
-            _nemotron_experts(c, w, own, bias=mlp_bias)
-        return Cache()
-
-    return decoder(c, w, tied, layer, BACKBONE)
+    norms = norm("dt_layernorm", of.dt_rank) + norm("b_layernorm", of.state) + norm("c_layernorm", of.state)
+    return mamba1(hidden, of) + norms
 
 
-def _nemotron_experts(c: Config, w: Weights, at: str, *, bias: bool) -> None:
-    count, inner = n_experts(c), c.count("moe_intermediate_size")
-    w.add(f"{at}.gate.weight", count, c.hidden)
-    w.add(f"{at}.gate.e_score_correction_bias", count, dtype="f32")
-    w.experts(f"{at}.experts.up_proj", count, inner, c.hidden)
-    w.experts(f"{at}.experts.down_proj", count, c.hidden, inner)
-    shared = c.count("moe_shared_expert_intermediate_size", default=0, least=0)
+def _periodic(c: Fields, what: str, period: int, offset: int) -> Callable[[int], bool]:
+    period = c.whole(f"{what}_period", default=period)
+    offset = c.whole(f"{what}_offset", default=offset, least=0)
+    return lambda layer: layer % period == offset
+
+
+def nemotron_h(c: Fields) -> Model:
+    """Nemotron-H: Mamba-2, attention, feed-forward and experts are layers of their own (arXiv 2504.03624)."""
+    n = c.layers("num_hidden_layers")
+    pattern = c.word("hybrid_override_pattern")
+    if len(pattern) != n:
+        raise c.wrong("hybrid_override_pattern", f"has {len(pattern)} letters for {n} layers")
+    of = routed(c, "moe_intermediate_size", count=("n_routed_experts",)) if "E" in pattern else None
+    if not set(pattern) <= set("M*-E"):
+        raise c.wrong("hybrid_override_pattern", "has other letters than M, *, - and E")
+    hidden = c.whole("hidden_size")
+    layers = stack(pattern, lambda kind: norm("norm", hidden) + nemotron_mixer(c, kind, of).under("mixer"))
+    return decoder(c, layers, experts=of, layout=NEMOTRON)
+
+
+NEMOTRON = Layout("backbone.embeddings", "backbone.layers", "backbone.norm_f", "lm_head")
+UP_DOWN = ("up_proj", "down_proj")
+
+
+def nemotron_mixer(c: Fields, kind: str, of: Experts | None) -> Part:
+    """What a layer of Nemotron-H is."""
+    hidden, bias = c.whole("hidden_size"), c.flag("mlp_bias")
+    if kind == "M":
+        return mamba2(hidden, nemotron_mamba(c))
+    if kind == "*":
+        biased = c.flag("attention_bias")
+        return grouped(hidden, heads(c, c.optional("attention_head_dim") or 128), bias=biased, out_bias=biased)
+    if of is None or kind == "-":
+        return plain(hidden, c.whole("intermediate_size"), UP_DOWN, bias=bias)
+    return nemotron_experts(c, of)
+
+
+def nemotron_mamba(c: Fields) -> Mamba:
+    """Nemotron-H's Mamba-2; its width is that of its heads."""
+    n = c.whole("mamba_num_heads")
+    return Mamba(
+        inner=n * c.whole("mamba_head_dim"),
+        state=c.whole("ssm_state_size"),
+        conv=c.whole("conv_kernel"),
+        groups=c.whole("n_groups"),
+        n_heads=n,
+        bias=c.flag("use_bias"),
+        conv_bias=c.flag("use_conv_bias", True),
+    )
+
+
+def nemotron_experts(c: Fields, of: Experts) -> Part:
+    """Nemotron-H's experts, which have no gate."""
+    if c.optional("moe_latent_size"):
+        raise c.wrong("moe_latent_size", "asks for experts on a latent, whose tensors aren't known here")
+    hidden = c.whole("hidden_size")
+    parts = router(hidden, of.n) + balance(of.n)
+    parts += experts("experts.up_proj.weight", of.n, hidden, of.width)
+    parts += experts("experts.down_proj.weight", of.n, of.width, hidden)
+    shared = c.whole("n_shared_experts", default=0, least=0)
     if shared:
-        up, down = f"{at}.shared_experts.up_proj", f"{at}.shared_experts.down_proj"
-        plain_mlp(w, up, down, c.hidden, shared, bias=bias)
+        width = c.whole("moe_shared_expert_intermediate_size")
+        parts += plain(hidden, width, UP_DOWN, bias=c.flag("mlp_bias")).under("shared_experts")
+    return parts
 
 
-def _qwen_next(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    """Three layers of gated delta net, then one of gated attention."""
-    every = c.count("full_attention_interval", default=4)
-    kinds = c.listed("layer_types", c.n_layers) or [
-        "full_attention" if (at + 1) % every == 0 else "linear_attention" for at in range(c.n_layers)
-    ]
-    delta = Delta(
-        c.hidden,
-        c.count("linear_num_key_heads"),
-        c.count("linear_num_value_heads"),
-        c.count("linear_key_head_dim"),
-        c.count("linear_value_head_dim"),
-        c.count("linear_conv_kernel_dim"),
-    )
-    heads, fused, moe = heads_of(c), c.model_type.startswith("qwen3_next"), n_experts(c) > 0
-
-    def layer(at: int, prefix: str) -> Cache:
-        for norm in TWO:
-            w.norm(f"{prefix}.{norm}", c.hidden)
-        _qwen_network(c, w, f"{prefix}.mlp", experts=moe and mixes(c, at))
-        if kinds[at] != "full_attention":
-            return delta_net(w, f"{prefix}.linear_attn", delta, fused=fused)
-        own = f"{prefix}.self_attn"
-        for norm in QK:
-            w.norm(f"{own}.{norm}", heads.width)
-        return attention(w, own, heads, gated=c.flag("attn_output_gate", default=True))
-
-    towers(c, w)
-    return decoder(c, w, tied, layer, names_of(c))
-
-
-def _qwen_network(c: Config, w: Weights, at: str, *, experts: bool) -> None:
-    if not experts:
-        gated_mlp(w, at, c.hidden, c.count("intermediate_size"))
-        return
-    count = n_experts(c)
-    w.add(f"{at}.gate.weight", count, c.hidden)
-    gated_experts(w, at, count, c.hidden, c.count("moe_intermediate_size"))
-    gated_mlp(w, f"{at}.shared_expert", c.hidden, c.count("shared_expert_intermediate_size"))
-    w.add(f"{at}.shared_expert_gate.weight", 1, c.hidden)
-
-
-def _minimax(c: Config, w: Weights, tied: bool) -> list[Cache]:  # noqa: FBT001  # a ``Build``
-    """Seven layers of lightning attention, then one of softmax attention, each with experts."""
-    listed = c.listed("layer_types", c.n_layers) or c.listed("attn_type_list", c.n_layers)
-    kinds = listed or [(at + 1) % 8 == 0 for at in range(c.n_layers)]
-    softmax = ("full_attention", 1, True)
-    kind = Dense(qkv_bias=False, out_bias=False)
-
-    def layer(at: int, prefix: str) -> Cache:
-        moe, count = f"{prefix}.block_sparse_moe", n_experts(c)
-        w.add(f"{moe}.gate.weight", count, c.hidden)
-        gated_experts(w, moe, count, c.hidden, c.count("intermediate_size"))
-        if kinds[at] in softmax:
-            return attended(c, w, prefix, kind, None)
-        for norm in TWO:
-            w.norm(f"{prefix}.{norm}", c.hidden)
-        return lightning_attention(w, f"{prefix}.self_attn", heads_of(c))
-
-    return decoder(c, w, tied, layer, Names())
-
-
-HYBRIDS = {
-    "mamba": Family(_mamba, tied=True),
-    "falcon_mamba": Family(_mamba, tied=True),
-    "mamba2": Family(_mamba2),
-    "mamba_ssm": Family(_mamba_ssm, tied=True),
-    "jamba": Family(_jamba),
-    "bamba": Family(_bamba),
-    "granitemoehybrid": Family(_granite_hybrid),
-    "nemotron_h": Family(_nemotron_h),
-    "qwen3_next": Family(_qwen_next),
-    "qwen3_5": Family(_qwen_next),
-    "qwen3_5_moe": Family(_qwen_next),
-    "minimax": Family(_minimax),
-    "minimax_m1": Family(_minimax),
-    "minimax_text_01": Family(_minimax),
+FAMILIES = {
+    "granitemoehybrid": Family(granite),
+    "bamba": Family(bamba),
+    "jamba": Family(jamba),
+    "nemotron_h": Family(nemotron_h),
 }
-"""By ``model_type``, a ``_text`` behind it left out."""

@@ -1,0 +1,1 @@
+"""What weights are stored in: types, quantisers, and what those leave alone."""

@@ -1,4 +1,4 @@
-"""GGUF models as their headers show them, with the figures of published ones; tensors that tell nothing are left out."""
+"""GGUF models as their headers show them, with published figures; tensors that tell nothing are left out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod

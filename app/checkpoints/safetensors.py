@@ -31,10 +31,13 @@ MAX_MEMBER_BYTES = 4_096
 """Of one tensor, its name included; usual are 120."""
 
 MAX_INDEX_BYTES = 32 * 1024 * 1024
-MAX_INDEXED = 250_000
+MAX_INDEXED = 200_000
 """In all files. Kimi-K2 has 141,000."""
 
 MAX_SHARDS = 10_000
+QUOTES = 4
+"""Of an index's line."""
+
 MAX_TOLD = 100
 MAX_DIGITS = 20
 MAX_RANK = 16
@@ -51,7 +54,7 @@ BITS = {
 """Bits of an element, by the format's dtypes in lower case."""
 
 # No alternative begins as another does and no repetition gives back, so that a match takes time linear in its length.
-STRING = rb'"(?:[^"\\]++|\\.)*+"'
+STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 FLAT = rb'\{(?:[^"{}]++|' + STRING + rb")*+\}"
 MEMBER = re.compile(
     rb"\s*+(" + STRING + rb")\s*+:\s*+(" + FLAT + rb"|" + STRING + rb'|[^\s",:{}\[\]]++)\s*+([,}])', re.DOTALL
@@ -61,6 +64,7 @@ MEMBER = re.compile(
 EMPTY = re.compile(rb"\s*+\}")
 
 PART = re.compile(r"-(\d{5,6})-of-(\d{5,6})\.safetensors$")
+PLAIN = re.compile(r"[\w .+@=()-]{1,200}\.safetensors", re.ASCII)
 NOT_THE_MODEL = re.compile(r"^(consolidated|adapter|optimizer|training)")
 """Other formats' copies of the same weights, and what isn't weights."""
 
@@ -75,11 +79,12 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """An index as bytes: ``map_at`` is where its ``weight_map`` starts."""
+    """An index: ``map_at`` is where its ``weight_map`` starts, ``names`` are its files, by their spelling in JSON."""
 
     file: str
     raw: bytes
     map_at: int
+    names: Mapping[bytes, str]
     total: int | None
 
 
@@ -98,8 +103,8 @@ def read(path: Path) -> tuple[Tensor, ...]:
     tensors: list[Tensor] = []
     spans: list[tuple[int, int]] = []
     seen: set[str] = set()
-    for key, begin, end in _members(raw, 0, path.name):
-        name, entry = _member(raw, key, begin, end, path.name)
+    for found in _members(raw, 0, path.name):
+        name, entry = _member(found, path.name)
         if name in seen:
             raise CheckpointError(f"{path.name}: {name[:80]!r} stands there twice")
         seen.add(name)
@@ -155,8 +160,8 @@ def _header(path: Path) -> tuple[bytes, int]:
         return file.read(length), status.st_size - 8 - length
 
 
-def _members(raw: bytes, at: int, file: str) -> Iterator[tuple[int, int, int]]:
-    """Where each member of an object starts, and its value starts and ends; ``at`` is the object's brace.
+def _members(raw: bytes, at: int, file: str) -> Iterator[re.Match[bytes]]:
+    """The members of the object whose brace is ``at``, as ``MEMBER`` has them.
 
     Raises CheckpointError when it comes to what is no such object. What follows the outermost must be blank.
     """
@@ -169,21 +174,21 @@ def _members(raw: bytes, at: int, file: str) -> Iterator[tuple[int, int, int]]:
         found = MEMBER.match(raw, at)
         if found is None:
             raise CheckpointError(f"{file}: its JSON is broken at byte {at}, or deeper than a list of tensors")
-        yield found.start(1), found.start(2), found.end(2)
+        yield found
         at, more = found.end(), found[3]
     if outermost and raw[at:].strip():
         raise CheckpointError(f"{file}: something follows its JSON at byte {at}")
 
 
-def _member(raw: bytes, key: int, begin: int, end: int, file: str) -> tuple[str, Any]:
+def _member(found: re.Match[bytes], file: str) -> tuple[str, Any]:
     """A member's name, and its value unless it is the metadata's."""
-    if raw.startswith(b'"__metadata__"', key):
+    if found[1] == b'"__metadata__"':
         return "__metadata__", None
-    if end - key > MAX_MEMBER_BYTES:
-        raise CheckpointError(f"{file}: {_shown(raw[key : key + 80])} takes {end - key} bytes of its header")
-    (member,) = _parsed(b"{" + raw[key:end] + b"}", file).items()
-    name, value = member
-    if not 0 < len(name) <= MAX_NAME_CHARS or not raw.startswith(b"{", begin):
+    begin, end = found.start(1), found.end(2)
+    if end - begin > MAX_MEMBER_BYTES:
+        raise CheckpointError(f"{file}: {_shown(found[1])} takes {end - begin} bytes of its header")
+    ((name, value),) = _parsed(b"{" + found.string[begin:end] + b"}", file).items()
+    if not 0 < len(name) <= MAX_NAME_CHARS or not isinstance(value, dict):
         raise CheckpointError(f"{file}: {name[:80]!r} is no name of a tensor, or names none")
     return name, value
 
@@ -197,7 +202,7 @@ def _parsed(raw: bytes, file: str) -> Any:
 
 def _shown(raw: bytes) -> str:
     """The start of what stands in a file, as a message may have it."""
-    return repr(raw[:80].decode(errors="replace"))
+    return repr(raw[:80].decode(errors="replace").strip('"'))
 
 
 def _tensor(name: str, entry: Any, data_bytes: int, file: str) -> tuple[Tensor, tuple[int, int]]:
@@ -243,7 +248,7 @@ def _shards(path: Path) -> tuple[list[Path], _Index | None]:
         return _shards(indexes[0]) if indexes else (_shards_in(path), None)
     if path.suffix == ".json":
         index = _index(path)
-        return [_beside(path, name) for name in _named(index)], index
+        return [_beside(path, name) for name in sorted(index.names.values())], index
     part = PART.search(path.name)
     return ([path] if part is None else _set_of(path, part)), None
 
@@ -285,18 +290,20 @@ def _index(path: Path) -> _Index:
     if path.stat().st_size > MAX_INDEX_BYTES:
         raise CheckpointError(f"{path.name} is larger than {MAX_INDEX_BYTES} bytes")
     raw = path.read_bytes()
+    if raw.count(b'"') > QUOTES * MAX_INDEXED + MAX_TOLD:  # before a second is spent on walking over them
+        raise CheckpointError(f"{path.name} names more than {MAX_INDEXED} tensors")
     map_at, total = None, None
-    for key, begin, _ in _first(_members(raw, 0, path.name)):
-        if raw.startswith(b'"weight_map"', key):
-            map_at = begin
-        elif raw.startswith(b'"metadata"', key):
-            total = _total(raw, begin, path.name)
+    for found in _first(_members(raw, 0, path.name)):
+        if found[1] == b'"weight_map"':
+            map_at = found.start(2)
+        elif found[1] == b'"metadata"':
+            total = _total(raw, found.start(2), path.name)
     if map_at is None:
         raise CheckpointError(f"{path.name} is no index: it has no weight_map")
-    return _Index(path.name, raw, map_at, total)
+    return _Index(path.name, raw, map_at, _named(raw, map_at, path.name), total)
 
 
-def _first(members: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _first(members: Iterator[re.Match[bytes]]) -> Iterator[re.Match[bytes]]:
     """The first few members, which is all that there are unless somebody means harm."""
     return islice(members, MAX_TOLD)
 
@@ -305,37 +312,29 @@ def _total(raw: bytes, at: int, file: str) -> int | None:
     """The ``total_size`` that an index states, None where it states none or no whole number."""
     if not raw.startswith(b"{", at):
         return None
-    for key, begin, end in _first(_members(raw, at, file)):
-        if raw.startswith(b'"total_size"', key) and raw[begin:end].isdigit() and end - begin < MAX_DIGITS:
-            return int(raw[begin:end])
+    for found in _first(_members(raw, at, file)):
+        if found[1] == b'"total_size"' and found[2].isdigit() and len(found[2]) < MAX_DIGITS:
+            return int(found[2])
     return None
 
 
-def _mapped(index: _Index) -> Iterator[tuple[str, str]]:
-    """Tensors and the files that they stand in."""
-    for count, (key, begin, end) in enumerate(_members(index.raw, index.map_at, index.file)):
-        if count == MAX_INDEXED:
-            raise CheckpointError(f"{index.file} names more than {MAX_INDEXED} tensors")
-        yield _text(index.raw[key:begin].rstrip(b": \t\r\n"), index.file), _text(index.raw[begin:end], index.file)
-
-
 def _text(raw: bytes, file: str) -> str:
-    """A JSON string."""
+    """A JSON string, unquoted."""
     if not raw.startswith(b'"') or len(raw) > MAX_MEMBER_BYTES:
         raise CheckpointError(f"{file}: {_shown(raw)} is no name")
     return str(_parsed(raw, file)) if b"\\" in raw else raw[1:-1].decode(errors="replace")
 
 
-def _named(index: _Index) -> list[str]:
+def _named(raw: bytes, at: int, file: str) -> Mapping[bytes, str]:
     """The files that an index names."""
-    names: set[str] = set()
-    for _, name in _mapped(index):
-        names.add(name)
+    names: set[bytes] = set()
+    for found in _members(raw, at, file):
+        names.add(found[2])
         if len(names) > MAX_SHARDS:
-            raise CheckpointError(f"{index.file} names more than {MAX_SHARDS} files")
+            raise CheckpointError(f"{file} names more than {MAX_SHARDS} files")
     if not names:
-        raise CheckpointError(f"{index.file} names no file")
-    return sorted(names)
+        raise CheckpointError(f"{file} names no file")
+    return {name: _text(name, file) for name in names}
 
 
 def _beside(index: Path, name: str) -> Path:
@@ -343,22 +342,23 @@ def _beside(index: Path, name: str) -> Path:
 
     The hub's cache alone keeps links in ``snapshots/<revision>`` to files in ``blobs``.
     """
-    if not name.endswith(".safetensors") or not name.isprintable() or {"/", "\\"} & set(name):
+    if not PLAIN.fullmatch(name):
         raise CheckpointError(f"{index.name} names {name[:80]!r}, which is no safetensors file beside it")
     shard, folder = index.with_name(name), index.parent.resolve()
     if not shard.is_file():
-        raise CheckpointError(f"{name[:255]}, which {index.name} names, is missing")
+        raise CheckpointError(f"{name}, which {index.name} names, is missing")
     homes = {folder, folder.parents[1] / "blobs"} if folder.parent.name == "snapshots" else {folder}
     if shard.resolve().parent not in homes:
-        raise CheckpointError(f"{name[:255]}, which {index.name} names, is a link that leaves its folder")
+        raise CheckpointError(f"{name}, which {index.name} names, is a link that leaves its folder")
     return shard
 
 
 def _check_places(index: _Index, owner: Mapping[str, str]) -> None:
     """Raise CheckpointError where a tensor isn't in the file that the index says."""
-    for tensor, file in _mapped(index):
-        if owner.get(tensor) != file:
-            raise CheckpointError(f"{index.file} says that {file} has tensor {tensor[:80]!r}; it hasn't")
+    for found in _members(index.raw, index.map_at, index.file):
+        file = index.names[found[2]]
+        if owner.get(_text(found[1], index.file)) != file:
+            raise CheckpointError(f"{index.file} says that {file} has tensor {_shown(found[1])}; it hasn't")
 
 
 def _notes(index: _Index, stored: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, serialize_file
 
-from app.checkpoints.safetensors import MAX_HEADER_BYTES, MAX_TENSORS, element_bits, read, read_all
+from app.checkpoints.safetensors import MAX_HEADER_BYTES, MAX_INDEXED, MAX_TENSORS, element_bits, read, read_all
 from app.checkpoints.tensors import CheckpointError, Tensor
 from tests.checkpoints.headers import entry, write_safetensors
 
@@ -285,7 +285,18 @@ def test_an_index_that_is_out_of_date_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x.safetensors", "/x.safetensors", "sub/x.safetensors", "..\\x.safetensors", "x.bin", "..", "a\nb", ""]
+    "name",
+    [
+        "../x.safetensors",
+        "/x.safetensors",
+        "sub/x.safetensors",
+        "..\\x.safetensors",
+        "x.bin",
+        "..",
+        "a\nb",
+        "",
+        "x" * 300 + ".safetensors",
+    ],
 )
 def test_an_index_names_files_beside_it_only(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "model"
@@ -344,6 +355,15 @@ def test_what_is_no_index_is_refused_with_the_reason(tmp_path: Path, raw: bytes)
     path = tmp_path / "model.safetensors.index.json"
     path.write_bytes(raw)
     assert INDEXES[raw] in refusal(path)
+
+
+def test_an_index_is_no_larger_than_can_be_walked_over(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_bytes(b'{"weight_map":{%b}}' % b",".join([b'"a":"b"'] * (MAX_INDEXED + 50)))
+    assert refusal(path) == f"{path.name} names more than {MAX_INDEXED} tensors"
+    with path.open("r+b") as file:
+        file.truncate(10**12)
+    assert "is larger than" in refusal(path)
 
 
 def test_several_indexes_are_not_guessed_among(tmp_path: Path) -> None:

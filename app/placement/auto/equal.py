@@ -84,25 +84,27 @@ def least_sum(problem: Problem) -> Outcome:
     order = _nearest(problem, loads, relaxation)
     best = Outcome(None, math.inf, 0, relaxation.bound, proven=False)
     n_layers, size = problem.stack.n_layers, min(CORE, len(order))
+    counted = not problem.any_count or problem.slack > 0
+
+    def most(size: int) -> int:
+        return min(max(problem.counts), size, n_layers) if counted else 0
+
+    def affordable(size: int) -> bool:
+        return size * (most(size) + 1) * (n_layers + 1) * 8 <= ENTRIES
+
+    while size > 1 and not affordable(size):
+        size = size // 2
     while True:
-        counted = not problem.any_count or problem.slack > 0
-        most = min(max(problem.counts), size, n_layers) if counted else 0
-        if best.stages is not None and size * (most + 1) * (n_layers + 1) * 8 > ENTRIES:
-            break
-        while size > 1 and size * (most + 1) * (n_layers + 1) * 8 > ENTRIES:
-            size = size // 2
-        core = order[:size]
-        best = _solved(problem, loads, core, most, relaxation.bound)
+        best = _solved(problem, loads, order[:size], most(size), relaxation.bound)
         beyond = relaxation.bound + relaxation.excess[order[size]] if size < len(order) else math.inf
         if best.best_value <= beyond:
             return best if best.stages is not None else NOTHING
         best = replace(best, lower_bound=min(best.best_value, beyond), proven=False)
         following = sum(relaxation.bound + relaxation.excess[at] < best.best_value for at in order)
         larger = min(len(order), max(2 * size, following if following < 4 * size else 0))
-        if larger * (most + 1) * (n_layers + 1) * 8 > ENTRIES:
-            break
+        if not affordable(larger):
+            return best
         size = larger
-    return best
 
 
 def _nearest(problem: Problem, loads: list[Load], relaxation: Relaxation) -> list[int]:

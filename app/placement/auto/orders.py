@@ -62,17 +62,16 @@ def _deepened(problem: Problem, priced: Prices, lower: float, value: float) -> t
     The limit rises from the bound to the best value known: a smaller one leaves fewer states, and what it leaves out
     is proven even where the next one is too much.
     """
-    left = problem.entries
-    for part in (1 / 4, 1 / 2, 1) if problem.slack == 0 else (1,):
-        limit = lower + (value - lower) * part if part < 1 else value * (1 + problem.slack)
+    parts = iter((1 / 4, 1 / 2) if problem.slack == 0 else ())
+    left, search = problem.entries, None
+    while search is None or (search.complete and not search.found):
+        part = next(parts, None)
+        limit = value * (1 + problem.slack) if part is None else lower + (value - lower) * part
         search = Pruned(problem, priced, limit, left)
         left = search.left
-        if not search.complete:
-            break
-        if search.found:
-            return search, lower
-        lower = max(lower, limit)
-    return None, min(lower, value)
+        if search.complete and not search.found:
+            lower = max(lower, limit)
+    return search if search.complete else None, min(lower, value)
 
 
 def _priceable(problem: Problem) -> bool:

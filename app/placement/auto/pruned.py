@@ -100,21 +100,22 @@ class Pruned:
             a = start_of(self.levels[level][state], table, self.rule, b, value)
             tail, b = ((self.problem.last, a, b),), a
         while state:
-            state, stage = self._before(level, state, b)
+            state, stage = self._sources(level, state, b)[0]
             found.append(stage)
             level, b = level - 1, stage[1]
         return named(self.kinds, found[::-1]) + tail
 
-    def _before(self, level: int, state: int, b: int) -> tuple[int, Stage]:
-        value = self.levels[level][state][b]
-        for at, kind in enumerate(self.kinds):
-            row = self.levels[level - 1].get(state - kind.stride) if kind.digit(state) else None
-            if row is None or not self._may(state - kind.stride, at, kind):
-                continue
-            low, values = columns(kind.lane)[b]
-            if values and min(map(add, row[low:b], values)) + self.rule.fee == value:
-                return state - kind.stride, (at, start_of(row, columns(kind.lane), self.rule, b, value), b)
-        raise AssertionError(level, state, b)
+    def _sources(self, level: int, state: int, b: int) -> list[tuple[int, Stage]]:
+        """The states and stages that made an entry, which is one at least."""
+        value, before = self.levels[level][state][b], self.levels[level - 1]
+        return [
+            (state - kind.stride, (at, start_of(row, columns(kind.lane), self.rule, b, value), b))
+            for at, kind in enumerate(self.kinds)
+            if kind.digit(state)
+            and (row := before.get(state - kind.stride)) is not None
+            and self._may(state - kind.stride, at, kind)
+            and self.rule.least(row, columns(kind.lane), b) == value
+        ]
 
 
 def _sizes(kind: Kind) -> list[int]:

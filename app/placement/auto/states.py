@@ -7,7 +7,6 @@ rising order are met after all that lead to them. A pinned first node is a kind 
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import add
 
@@ -177,19 +176,20 @@ class Reaches:
             b = reached[state].bit_length() - 1
             tail = ((self.problem.last, b, self.end),)
         while state:
-            state, stage = next(self._before(state, b, reached, spreads))
+            state, stage = self._sources(state, b, reached, spreads)[0]
             stages.append(stage)
             b = stage[1]
         return named(self.states.kinds, stages[::-1]) + tail
 
-    def _before(self, state: int, b: int, reached: list[Cuts], spreads: list[Spread]) -> Iterator[tuple[int, Stage]]:
-        """The states and stages that lead to this state and cut."""
-        for at, kind in enumerate(self.states.kinds):
-            before = state - kind.stride
-            if kind.digit(state) and (state, at) in self.states.moves[before]:
-                a = spreads[at].start(reached[before], b)
-                if a is not None:
-                    yield before, (at, a, b)
+    def _sources(self, state: int, b: int, reached: list[Cuts], spreads: list[Spread]) -> list[tuple[int, Stage]]:
+        """The states and stages that lead to this state and cut, which is one at least."""
+        return [
+            (state - kind.stride, (at, a, b))
+            for at, kind in enumerate(self.states.kinds)
+            if kind.digit(state)
+            and (state, at) in self.states.moves[state - kind.stride]
+            and (a := spreads[at].start(reached[state - kind.stride], b)) is not None
+        ]
 
     def _stages(self, state: int, furthest: list[int], via: list[int]) -> Stages:
         stages: list[Stage] = []
@@ -263,19 +263,19 @@ class Costs:
             a = start_of(self.rows[state] or [], self.tail, self.rule, b, value)
             tail, b = ((self.problem.last, a, b),), a
         while state:
-            state, stage = self._before(state, b)
+            state, stage = self._sources(state, b)[0]
             found.append(stage)
             b = stage[1]
         return named(self.states.kinds, found[::-1]) + tail
 
-    def _before(self, state: int, b: int) -> tuple[int, Stage]:
-        """The state and the stage that made the entry of this state and cut."""
+    def _sources(self, state: int, b: int) -> list[tuple[int, Stage]]:
+        """The states and stages that made the entry of this state and cut, which is one at least."""
         value = (self.rows[state] or [])[b]
-        for at, kind in enumerate(self.states.kinds):
-            row = self.rows[state - kind.stride] if kind.digit(state) else None
-            if row is None or (state, at) not in self.states.moves[state - kind.stride]:
-                continue
-            low, prices = self.tables[at][b]
-            if prices and min(map(self.rule.op, row[low:b], prices)) + self.rule.fee == value:
-                return state - kind.stride, (at, start_of(row, self.tables[at], self.rule, b, value), b)
-        raise AssertionError("an entry without a source")
+        return [
+            (state - kind.stride, (at, start_of(row, self.tables[at], self.rule, b, value), b))
+            for at, kind in enumerate(self.states.kinds)
+            if kind.digit(state)
+            and (row := self.rows[state - kind.stride]) is not None
+            and (state, at) in self.states.moves[state - kind.stride]
+            and self.rule.least(row, self.tables[at], b) == value
+        ]

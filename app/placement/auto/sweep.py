@@ -22,6 +22,11 @@ class Rule(NamedTuple):
     op: Callable[[float, float], float]
     fee: float
 
+    def least(self, row: "Row", table: Sequence[Column], b: int) -> float:
+        """The best of one cut whose last stage is this lane's, infinite where there is none."""
+        low, values = table[b]
+        return min(map(self.op, row[low:b], values), default=math.inf) + self.fee
+
 
 Row = list[float]
 TIE = 1e-12

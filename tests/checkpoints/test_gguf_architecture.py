@@ -332,6 +332,9 @@ UNKNOWABLE: dict[str, tuple[Callable[[], Architecture], str]] = {
         lambda: shown("new", {**LLAMA, "attention.head_count_kv": [0]}, [{"mixer_in.weight": (8, 8)}]),
         "none of attention or of a state",
     ),
+    "a layer whose keys are told and not there": (
+        lambda: shown("nemotron_h", NEMOTRON, [mamba_layer(128, 192), FFN, FFN]), "layer 1 of nemotron_h has 2 tensors"
+    ),
     "an unknown state": (lambda: shown("new", LLAMA, [{"ssm_foo.weight": (8, 8)}]), "of a kind that isn't known"),
     "feed-forward networks alone": (
         lambda: shown("new", {**LLAMA, "attention.head_count_kv": [0]}, [FFN]), "no layer of new has attention"

@@ -78,11 +78,22 @@ def test_what_a_config_lacks_or_says_wrongly_is_named(changes: dict[str, Any], m
         ("bamba", {"mamba_d_head": 3}, "mamba_d_head times mamba_n_heads is not"),
         ("mamba2", {"num_heads": 3}, "num_heads times head_dim is not"),
         ("lfm2", {"layer_types": None}, "layer_types is missing, and so is full_attn_idxs"),
+        ("lfm2", {"layer_types": ["mamba"] * 4}, "layer_types has other types than conv and full_attention"),
         ("lfm2", {"block_ffn_dim_multiplier": 1.5}, "block_ffn_dim_multiplier other than 1"),
         ("deepseek_v32", {"indexer_types": ["full", "shared", "full", "full"]}, "indexer_types has layers that share"),
         ("deepseek_v3", {"num_nextn_predict_layers": 101}, "num_nextn_predict_layers is 101, not within 0 .. 100"),
         ("gemma4-moe", {"text_config": 3}, "text_config is 3, not an object"),
         ("gpt_neox", {"transformers_version": "4.2", "rotary_pct": 2}, "rotary_pct is 2, not within 0 .. 1"),
+        (
+            "llama4",
+            {"text_config": SMALL["llama4"]["text_config"] | {"no_rope_layers": [1]}},
+            "no_rope_layers has 1 items for 4 layers",
+        ),
+        (
+            "gemma4-moe",
+            {"text_config": SMALL["gemma4-moe"]["text_config"] | {"top_k_experts": 9}},
+            "top_k_experts is 9, more than the 8 experts",
+        ),
         ("llama4", {"text_config": {"model_type": "nobody"}}, "text_config: the architecture 'nobody' isn't known"),
         ("llava", {"text_config": SMALL["llama"] | {"hidden_size": 0}}, "text_config.hidden_size is 0, not within"),
         (

@@ -203,6 +203,7 @@ def test_the_rest_of_fp8_and_mxfp4_is_bfloat16_where_the_config_is_silent_and_wh
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+$"]}, "has a pattern that isn't read here"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:" + ".*a" * 3]}, "has a pattern that isn't read here"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:^(?!a)"]}, "has a pattern that isn't read here"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["re:[z-a]"]}, "has a pattern that is none"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["*.a"] * 51}, "more than 50 patterns"),
         ({"quant_method": "awq", "bits": "4"}, "bits is '4', not a whole number"),
         ({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"}, "version isn't gemm"),

@@ -84,3 +84,42 @@ def test_a_layer_that_mixes_tokens_keeps_something_of_them(name: str) -> None:
     found = architecture(GOLDEN["small"][name]["config"], "bf16")
     idle = [at for at, cache in enumerate(found.caches) if not cache.k_elements and not cache.state_elements]
     assert idle == ([1, 3] if name == "nemotron_h" else [])
+
+
+def same_as(name: str, changes: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two ways to say one model."""
+    config = GOLDEN["small"][name]["config"]
+    assert architecture(config | changes, "bf16") == architecture(config | other, "bf16")
+
+
+def test_a_model_may_be_said_in_several_ways() -> None:
+    same_as("lfm2", {"layer_types": None, "full_attn_idxs": [1]}, {})
+    same_as(
+        "lfm2",
+        {"block_auto_adjust_ff_dim": False},
+        {"intermediate_size": 96, "block_multiple_of": 32 * 3, "block_ff_dim": 144},
+    )
+    same_as("exaone4", {"sliding_window_pattern": "LLLG"}, {})
+    same_as("minimax", {"layer_types": None, "attn_type_list": [0, 0, 0, 1]}, {})
+    same_as("mamba", {"time_step_rank": "auto"}, {"time_step_rank": 4})
+    tower = GOLDEN["small"]["mistral3"]["config"]["vision_config"]
+    same_as("mistral3", {"vision_config": tower | {"patch_size": [4, 4]}}, {})
+
+
+def test_what_is_optional_can_be_left_out() -> None:
+    config = GOLDEN["small"]
+    plain = {t.name for t in architecture(config["cohere"]["config"] | {"use_qk_norm": False}, "bf16").tensors or ()}
+    assert "model.layers.0.self_attn.q_norm.weight" not in plain
+    alone = {
+        t.name for t in architecture(config["nemotron_h"]["config"] | {"n_shared_experts": 0}, "bf16").tensors or ()
+    }
+    assert not any("shared_experts" in name for name in alone)
+
+
+def test_a_tower_that_isn_t_known_is_left_out_and_the_language_model_is_all_there() -> None:
+    llava = GOLDEN["small"]["llava"]["config"]
+    other = architecture(llava | {"vision_config": {"model_type": "siglip_vision_model"}}, "bf16")
+    deepseek = GOLDEN["small"]["deepseek_v3"]["config"]
+    kimi = architecture({"model_type": "kimi_vl", "text_config": deepseek, "vision_config": {}}, "bf16")
+    assert parts_of(other).apart == parts_of(kimi).apart == {}
+    assert parameters(parts_of(kimi).stack) == parameters(parts_of(architecture(deepseek, "bf16")).stack)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.checkpoints import gguf, safetensors
-from app.checkpoints.architectures import architecture
+from app.checkpoints.architectures import architecture, shape
 from app.checkpoints.caches import DEFAULT
 from app.checkpoints.costs import Priced, price
 from app.checkpoints.gguf_architecture import architecture as gguf_architecture
@@ -32,14 +32,14 @@ def _inspected(path: Path, kv_dtype: str, dtype: str | None) -> Priced:
     name = path.parent.resolve().name if path.name in {"config.json", "model.safetensors"} else path.stem
     if path.suffix == ".gguf":
         header = gguf.read(path)
-        shape = gguf_architecture(header.metadata, header.tensors)
+        known = gguf_architecture(header.metadata, header.tensors)
         title = header.metadata.get("general.name")
         named = title if isinstance(title, str) else name
-        return price(header.tensors, shape, kv_dtype=kv_dtype, name=_plain(named), source=_plain(path.name))
+        return price(header.tensors, known, kv_dtype=kv_dtype, name=_plain(named), source=_plain(path.name))
     if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
         return _checkpoint(path, path.parent / "config.json", kv_dtype, name)
-    shape = architecture(_config(path), dtype)
-    return price(shape.tensors or (), shape, kv_dtype=kv_dtype, name=_plain(name), source=_plain(path.name))
+    alone = architecture(_config(path), dtype)
+    return price(alone.tensors or (), alone, kv_dtype=kv_dtype, name=_plain(name), source=_plain(path.name))
 
 
 def _folder(folder: Path, kv_dtype: str, dtype: str | None) -> Priced:
@@ -60,8 +60,8 @@ def _folder(folder: Path, kv_dtype: str, dtype: str | None) -> Priced:
 def _checkpoint(path: Path, config: Path, kv_dtype: str, name: str) -> Priced:
     """Bytes from the files' headers, caches and parameters from the config beside them where there is one."""
     files = safetensors.read_all(path)
-    shape = architecture(_config(config), "bf16") if config.is_file() else None
-    made = price(files.tensors, shape, kv_dtype=kv_dtype, name=_plain(name), source=_plain(path.name))
+    known = shape(_config(config)) if config.is_file() else None
+    made = price(files.tensors, known, kv_dtype=kv_dtype, name=_plain(name), source=_plain(path.name))
     return Priced(made.cost, (*files.notes, *made.notes))
 
 

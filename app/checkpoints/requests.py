@@ -2,7 +2,7 @@
 
 from math import prod
 
-from app.checkpoints.architectures import architecture
+from app.checkpoints.architectures import architecture, shape
 from app.checkpoints.costs import Priced, price
 from app.checkpoints.safetensors import element_bits
 from app.checkpoints.tensors import CheckpointError, Tensor
@@ -18,9 +18,9 @@ def priced(asked: CostIn | ModelTensorsIn | ModelConfigIn) -> Priced:
         return Priced(asked.to_cost())
     try:
         if isinstance(asked, ModelConfigIn):
-            shape = architecture(asked.config, asked.dtype)
-            return price(shape.tensors or (), shape, kv_dtype=asked.kv_dtype, source=asked.source)
-        known = None if asked.config is None else architecture(asked.config)
+            alone = architecture(asked.config, asked.dtype)
+            return price(alone.tensors or (), alone, kv_dtype=asked.kv_dtype, source=asked.source)
+        known = None if asked.config is None else shape(asked.config)
         tensors = [_tensor(given, at) for at, given in enumerate(asked.tensors)]
         return price(tensors, known, kv_dtype=asked.kv_dtype, source=asked.source)
     except CheckpointError as error:

@@ -24,7 +24,8 @@ EXPERTS = re.compile(r"\.experts\.|_exps\.|\.block_sparse_moe\.(?:input|output)_
 EMBEDDING = re.compile(
     r"(?:^|\.)(?:embed_tokens|embed_in|wte|wpe|word_embeddings|word_embeddings_layernorm|tok_embeddings|embeddings|"
     r"embedding|embed_positions|token_embd|token_embd_norm|position_embd|embed_tokens_per_layer|"
-    r"per_layer_token_embd)(?:\.|$)"
+    r"per_layer_token_embd|per_layer_model_projection|per_layer_projection_norm|per_layer_model_proj|per_layer_proj_norm)"
+    r"(?:\.|$)"
 )
 TABLE = re.compile(
     r"(?:^|\.)(?:embed_tokens|embed_in|wte|word_embeddings|tok_embeddings|embeddings|embedding|token_embd)\.weight$"

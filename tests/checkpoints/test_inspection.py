@@ -72,6 +72,16 @@ def test_one_file_without_a_config_is_read_by_its_shapes(tmp_path: Path) -> None
     assert "without sliding windows" in made.notes[0]
 
 
+def test_files_are_priced_whatever_their_quantiser_is(folder: Path) -> None:
+    """Bytes are the files'; the config tells caches and parameters, not how it is stored."""
+    unknown = {**LLAMA, "torch_dtype": None, "quantization_config": {"quant_method": "hqq"}}
+    (folder / "config.json").write_text(json.dumps(unknown))
+    made = inspect(folder).cost
+    assert (made.per_layer_bytes, made.kv_bytes_per_layer_token, made.params) == (1184, 16, 1352)
+    with pytest.raises(CheckpointError, match="hqq"):
+        inspect(folder / "config.json")
+
+
 def test_caches_are_in_the_type_that_is_asked_for(folder: Path) -> None:
     assert inspect(folder, kv_dtype="f32").cost.kv_bytes_per_layer_token == 32
     with pytest.raises(CheckpointError, match="no cache type"):

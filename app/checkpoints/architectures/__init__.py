@@ -11,6 +11,7 @@ from app.checkpoints.architectures.storage.reading import scheme_of
 from app.checkpoints.tensors import Architecture, CheckpointError
 
 OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "RewardModel")
+QUANTISED = frozenset({"quantization_config", "quantization", "compression_config"})
 NESTED = ("text_config", "llm_config", "language_config")
 
 
@@ -29,6 +30,19 @@ def architecture(config: Mapping[str, Any], dtype: str | None = None) -> Archite
     """
     name, model = _model(config)
     return finished(name, model, scheme_of(config, dtype))
+
+
+def shape(config: Mapping[str, Any]) -> Architecture:
+    """The same for whom the files tell the bytes: neither the dtype nor the quantisation has to be known.
+
+    Raises CheckpointError as ``architecture`` does for all else.
+    """
+    return architecture(_unquantised(config), "bf16")
+
+
+def _unquantised(config: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in config.items() if key not in QUANTISED}
+    return {k: _unquantised(v) if k in NESTED and isinstance(v, Mapping) else v for k, v in plain.items()}
 
 
 def _model(config: Mapping[str, Any]) -> tuple[str, Model]:

@@ -13,7 +13,7 @@ from app.placement.errors import CleaveError, DoesNotFitError, NoNodesError, Ove
 from app.placement.explain import NodeFacts, explain
 from app.placement.nodes import Node
 from app.placement.objective import Objective
-from app.placement.planner import can_place, place
+from app.placement.planner import can_place, listed, place
 from app.placement.plans import Idle, Placement
 from app.placement.precision import at_precision
 from app.placement.reference import Policy
@@ -226,12 +226,16 @@ class Planner:
             request.engine,
             request.objective,
         )
-        placed, variant = _first_that_fits(task, variants)
+        try:
+            placed, variant = _first_that_fits(task, variants)
+        except NoNodesError as refusal:
+            refusal.excluded = admitted.left_out | {i.node_id: i.reason for i in gone} | refusal.excluded
+            raise
         found = violations(placed, allow_over_budget=request.allow_over_budget)
         if found:
             raise UnsoundPlanError("; ".join(found))
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")
-        facts = explain(placed, alive) if request.explain else None
+        facts = explain(placed, listed(task)) if request.explain else None
         idle = placed.idle if request.nodes is None else placed.idle + gone
         placed = replace(placed, idle=idle, warnings=placed.warnings + suspects + admitted.warnings)
         return Outcome(request.policy, placed, variant, facts)

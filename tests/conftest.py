@@ -28,6 +28,8 @@ def anyio_backend() -> str:
 def shared() -> Path:
     """The contract's vectors, cases and configurations, which lie beside the checkout."""
     folder = Path(os.environ.get("CLEAVE_SHARED", ROOT.parent / "shared"))
+    if not folder.is_dir() and "CLEAVE_SHARED" in os.environ:
+        pytest.fail(f"CLEAVE_SHARED names {folder}, which is no folder")
     if not folder.is_dir():
         pytest.skip("the contract's folder ../shared is not here")
     return folder

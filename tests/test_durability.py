@@ -18,7 +18,7 @@ WRITERS = 4
 
 
 def write_until_killed(server: Server, writer: int, round_number: int, acknowledged: list[str]) -> None:
-    """Register nodes, change one, let one leave; note what was acknowledged until the server is gone."""
+    """Register nodes; note what was acknowledged until the server is gone."""
     with httpx.Client(base_url=server.url) as http:
         for number in range(100_000):
             name = f"r{round_number}-w{writer}-n{number}"

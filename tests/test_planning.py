@@ -200,6 +200,18 @@ def test_a_name_to_exclude_that_nobody_has_is_warned_of() -> None:
     assert plan.placement.warnings == ("exclude: nobody is named a-typo, nobody",)
 
 
+def test_where_those_who_are_admitted_can_t_run_a_stage_all_are_told_why() -> None:
+    fleet = StandingFleet(
+        Standing(node("gone"), "expired"),
+        Standing(node("leaving", role="draining"), "ready"),
+        Standing(node("other"), "ready"),
+    )
+    use = Planner(fleet, NamedModels(), 0, lambda: NOW, lambda: "plan")
+    with pytest.raises(NoNodesError) as refused:
+        use.prepare(ask(exclude=frozenset({"other"})))()
+    assert refused.value.excluded == {"gone": "expired", "leaving": "draining", "other": "excluded by the request"}
+
+
 def test_where_nobody_is_admitted_each_is_told_why() -> None:
     use = planner(a="ready", b="ready", c="expired")
     with pytest.raises(NoNodesError) as refused:

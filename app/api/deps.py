@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import Request, Response
 
 from app.api.negotiation import prefers_text
-from app.api.problems import PayloadTooLargeError, PreconditionFailedError, UnsupportedMediaTypeError
+from app.api.problems import OverloadedError, PayloadTooLargeError, PreconditionFailedError, UnsupportedMediaTypeError
 from app.catalog import Catalog
 from app.placement.reference import Policy
 from app.planning import Planner
@@ -19,6 +19,9 @@ from app.schemas.fields import REPORT_MAX_BYTES
 from app.schemas.parsing import Model, Out, parse
 
 JSON = "application/json"
+MAX_WAITING = 64
+"""A plan takes up to two seconds of a core, so that this many is already a minute."""
+
 MERGE_PATCH = "application/merge-patch+json"
 
 T = TypeVar("T")
@@ -54,7 +57,9 @@ async def read(request: Request, model: type[Model], max_bytes: int, *media_type
 
 
 async def off_loop(request: Request, work: Callable[[], T]) -> T:
-    """Run planning beside the event loop; at most a few at once."""
+    """Run planning beside the event loop; at most a few at once, and not too many waiting. Raises OverloadedError."""
+    if services(request).planning_threads.statistics().tasks_waiting >= MAX_WAITING:
+        raise OverloadedError(f"{MAX_WAITING} plans are waiting for their turn; ask again")
     return await anyio.to_thread.run_sync(work, limiter=services(request).planning_threads, abandon_on_cancel=True)
 
 
@@ -71,6 +76,14 @@ def answer(
     if prefers_text(request):
         return Response(text(), status, headers, "text/plain; charset=utf-8")
     return Response(body.__pydantic_serializer__.to_json(body), status, headers, JSON)
+
+
+def not_modified(request: Request, etag: str) -> Response | None:
+    """304 where the client has this version already, as ``If-None-Match`` says; None where it needs the answer."""
+    known = request.headers.get("if-none-match")
+    if known is None or not _matches(known.replace("W/", ""), etag):  # compared weakly, RFC 9110, section 13.1.2
+        return None
+    return Response(status_code=304, headers={"ETag": etag, "Vary": "Accept"})
 
 
 def check_preconditions(request: Request, etag: str | None) -> None:

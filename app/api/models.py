@@ -6,10 +6,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api import problems
 from app.api.cursors import cursor_of, place_of
-from app.api.deps import answer, check_preconditions, off_loop, read, services
+from app.api.deps import answer, check_preconditions, not_modified, off_loop, read, services
 from app.api.nodes import BODY_ERRORS
 from app.api.openapi import accepts
-from app.api.problems import PreconditionFailedError
+from app.api.problems import OverloadedError, PreconditionFailedError
 from app.api.tables import model_text, models_text
 from app.catalog import CatalogFullError
 from app.checkpoints.costs import Priced
@@ -35,7 +35,9 @@ router = APIRouter(prefix="/models", tags=["models"])
     response_model=NamedModelOut,
     responses={
         200: {"model": NamedModelOut, "description": "The name was in use"},
-        **problems.responses(*BODY_ERRORS, PreconditionFailedError, CatalogFullError, StoreUnavailableError),
+        **problems.responses(
+            *BODY_ERRORS, PreconditionFailedError, CatalogFullError, OverloadedError, StoreUnavailableError
+        ),
     },
     openapi_extra=accepts(PutModelIn),
 )
@@ -70,7 +72,8 @@ async def list_models(request: Request, query: Annotated[ModelsQuery, Query()]) 
 )
 async def get_model(request: Request, name: ModelNamePath) -> Response:
     """Show a named model's cost. The ETag is its version."""
-    return _model(request, services(request).catalog.get(name))
+    record = services(request).catalog.get(name)
+    return not_modified(request, _etag(record)) or _model(request, record)
 
 
 @router.delete(

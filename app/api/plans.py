@@ -6,9 +6,10 @@ from zlib import compress, decompress
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import problems
-from app.api.deps import answer, off_loop, read, services
+from app.api.deps import answer, not_modified, off_loop, read, services
 from app.api.nodes import BODY_ERRORS
 from app.api.openapi import accepts
+from app.api.problems import OverloadedError
 from app.api.tables import plan_text, plans_text
 from app.placement.errors import DoesNotFitError, ManualRangesError, NoNodesError, OverBudgetError
 from app.planning import KeptPlan, Outcome, UnknownPlanError
@@ -19,7 +20,15 @@ from app.schemas.plans import PlanIdPath, PlanIn, PlanItemOut, PlanOut, PlansOut
 
 router = APIRouter(tags=["plans"])
 
-REFUSALS = (*BODY_ERRORS, UnknownModelError, ManualRangesError, NoNodesError, DoesNotFitError, OverBudgetError)
+REFUSALS = (
+    *BODY_ERRORS,
+    UnknownModelError,
+    ManualRangesError,
+    NoNodesError,
+    DoesNotFitError,
+    OverBudgetError,
+    OverloadedError,
+)
 
 
 @router.post(
@@ -63,13 +72,15 @@ async def list_plans(request: Request, query: Annotated[PlansQuery, Query()]) ->
 
 
 @router.get(
-    "/plans/{plan_id}", response_model=PlanOut, responses=problems.responses(UnknownPlanError, InvalidRequestError)
+    "/plans/{plan_id}",
+    response_model=PlanOut,
+    responses=problems.responses(UnknownPlanError, InvalidRequestError, OverloadedError),
 )
 async def get_plan(request: Request, plan_id: PlanIdPath) -> Response:
     """Show a recent plan as it was returned; it never changes."""
     plan = services(request).planner.recent.get(plan_id)
-    if f'"{plan_id}"' in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers={"ETag": f'"{plan_id}"', "Vary": "Accept"})
+    if (unchanged := not_modified(request, f'"{plan_id}"')) is not None:
+        return unchanged
     return _plan(request, await off_loop(request, lambda: PlanOut.model_validate_json(decompress(plan.packed))))
 
 

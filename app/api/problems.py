@@ -355,6 +355,7 @@ def _plain(value: Any) -> Any:
 def _response(request: Request, kind: Kind, body: dict[str, Any], headers: dict[str, str]) -> Response:
     if kind.retry_after_s is not None:
         headers = {**headers, "Retry-After": str(kind.retry_after_s)}
+    headers = {"Vary": "Accept", **headers}
     if prefers_text(request):
         return Response(problem_text(body), kind.status, headers, "text/plain; charset=utf-8")
     return Response(to_json(body), kind.status, headers, CONTENT_TYPE)

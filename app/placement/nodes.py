@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KNOWN_DEVICES = frozenset({"cpu", "metal", "mlx", "ane", "cuda", "rocm", "vulkan", "gpu", "tpu", "xdna"})
-GPU_MEMORY_MODES = ("auto", "host", "resident", "dedicated", "pooled")
-ROLES = ("active", "standby", "draining")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 
 from app.placement.errors import InvalidFieldError
 
-OPTIMIZE = ("throughput", "latency", "memory")
-ORDERS = ("any", "given")
-
 
 @dataclass(frozen=True, slots=True)
 class Objective:

@@ -30,6 +30,7 @@ from app.placement.stages import Stack, Worker, stack_of, worker_of
 from app.placement.task import Task
 from app.placement.units import INT_MAX
 
+SHARES = "shares the RAM of host "
 TOO_SMALL = "cannot hold what the engine adds to a stage"
 
 
@@ -54,17 +55,24 @@ def place(task: Task) -> Placement:
             assignments = _by_reference(task, task.policy, stack, workers, idle)
     except DoesNotFitError as refusal:
         refusal.nodes = _verdicts(task, refusal.nodes, idle)
+        refusal.proven = refusal.proven and not any(reason.startswith(SHARES) for reason in idle.values())
         raise
     return Placement(
         model=task.model,
         assignments=assignments,
-        idle=_in_order(task.nodes, idle),
+        idle=_in_order(listed(task), idle),
         warnings=(*_warnings(assignments, task.engine), *cautions(task, workers, assignments)),
         engine=task.engine,
         objective=task.objective,
         reserve=task.reserve,
         proof=proof,
     )
+
+
+def listed(task: Task) -> tuple[Node, ...]:
+    """The nodes in the list's order, by node_id where the order is no part of the question."""
+    free = task.policy == "auto" and task.objective.order == "any"
+    return tuple(sorted(task.nodes, key=lambda node: node.node_id)) if free else task.nodes
 
 
 def can_place(task: Task) -> bool:
@@ -121,7 +129,7 @@ def _by_reference(
             return assignments
         if by_hand:
             raise OverBudgetError(over.excesses)
-        idle[over.smallest.node_id] = f"shares the RAM of host {over.host_id} with others of the plan"
+        idle[over.smallest.node_id] = f"{SHARES}{over.host_id} with others of the plan"
         workers = [w for w in workers if w.node.node_id not in idle]
 
 
@@ -199,12 +207,13 @@ def _check_budgets(assignments: Iterable[Assignment]) -> None:
 def _verdicts(task: Task, planned: Iterable[NodeVerdict], idle: dict[str, str]) -> tuple[NodeVerdict, ...]:
     """One verdict per node of the task, those left out included, in list order."""
     known = {v.node_id: v for v in planned if v.node_id not in idle}
-    return tuple(known.get(n.node_id) or _left_out(n, task, idle[n.node_id]) for n in task.nodes)
+    return tuple(known.get(n.node_id) or _left_out(n, task, idle[n.node_id]) for n in listed(task))
 
 
 def _left_out(node: Node, task: Task, reason: str) -> NodeVerdict:
     out = verdict(_worker(node, task), 0)
-    return NodeVerdict(out.node_id, out.addr, out.budget_bytes, out.limit, 0, reason)
+    limit = "host" if reason.startswith(SHARES) else out.limit
+    return NodeVerdict(out.node_id, out.addr, out.budget_bytes, limit, 0, reason)
 
 
 def _in_order(nodes: Iterable[Node], idle: dict[str, str]) -> tuple[Idle, ...]:

@@ -1,7 +1,8 @@
 """Who is alive, by the server's own monotonic clock.
 
 Invariant: no node expires before one whole ``ttl_s`` in which this server could have heard it. A start, a stall, a
-suspend and a step of the wall clock each begin that time anew for every node that had not expired before.
+suspend and a step of the wall clock each begin that time anew for every node that had not expired before; one that is
+shorter than a beat's interval only adds itself to what each has left.
 """
 
 from collections.abc import Collection

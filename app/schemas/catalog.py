@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag
 from app.ports import ModelRecord
 from app.schemas.fields import CURSOR, WHOLE_NUMBERS, Bytes, ModelName, Text
 from app.schemas.models import CostIn, CostOut, cost_fields
-from app.schemas.parsing import Out, Strict
+from app.schemas.parsing import MARK, Out, Strict
 
 MAX_TENSORS = 200_000
 MAX_RANK = 16
@@ -53,15 +53,17 @@ class ModelConfigIn(_Inspected):
 
 def _spelling(value: Any) -> str:
     """How a request says what its model costs."""
-    return next((f"[{key}]" for key in ("tensors", "config") if isinstance(value, dict) and key in value), "[cost]")
+    return next(
+        (f"{MARK}{key}" for key in ("tensors", "config") if isinstance(value, dict) and key in value), f"{MARK}cost"
+    )
 
 
 class PutModelIn(
     RootModel[
         Annotated[
-            Annotated[CostIn, Tag("[cost]")]
-            | Annotated[ModelTensorsIn, Tag("[tensors]")]
-            | Annotated[ModelConfigIn, Tag("[config]")],
+            Annotated[CostIn, Tag(f"{MARK}cost")]
+            | Annotated[ModelTensorsIn, Tag(f"{MARK}tensors")]
+            | Annotated[ModelConfigIn, Tag(f"{MARK}config")],
             Discriminator(_spelling),
         ]
     ]

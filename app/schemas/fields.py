@@ -25,7 +25,7 @@ NAME = r"^[A-Za-z0-9._:\[\]-]+$"
 DEVICES = rf"^({'|'.join(sorted(KNOWN_DEVICES))})(\+({'|'.join(sorted(KNOWN_DEVICES))}))*$"
 CURSOR = r"^[A-Za-z0-9_=-]+$"
 PRECISION = r"^(f32|f16|bf16|fp8|int8|q8_0|mxfp4|nvfp4|f[1-9][0-9]?e[0-9]{1,2}m[0-9]{1,2})$"
-LAYERS = r"^[0-9]{1,5}:[0-9]{1,5}$"
+LAYERS = r"^[0-9]{1,18}:[0-9]{1,18}$"
 
 
 PATTERNS = {

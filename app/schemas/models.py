@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from app.placement.cost import Block, ModelCost
 from app.planning import Variant
 from app.schemas.fields import WHOLE, Bytes, Count, Flops, ModelName, Text
-from app.schemas.parsing import Out, Strict
+from app.schemas.parsing import MARK, Out, Strict
 
 MAX_LAYERS = 10_000
 MAX_BLOCKS = 2_000
@@ -112,11 +112,11 @@ class RefsIn(Strict):
 
 def _spelling(value: Any) -> str:
     """How a request says what its model is."""
-    return next((f"[{key}]" for key in ("ref", "refs") if isinstance(value, dict) and key in value), "[cost]")
+    return next((f"{MARK}{key}" for key in ("ref", "refs") if isinstance(value, dict) and key in value), f"{MARK}cost")
 
 
 ModelIn = Annotated[
-    Annotated[CostIn, Tag("[cost]")] | Annotated[RefIn, Tag("[ref]")] | Annotated[RefsIn, Tag("[refs]")],
+    Annotated[CostIn, Tag(f"{MARK}cost")] | Annotated[RefIn, Tag(f"{MARK}ref")] | Annotated[RefsIn, Tag(f"{MARK}refs")],
     Discriminator(_spelling),
 ]
 """A cost as it stands, or the name of one, or the names of several."""

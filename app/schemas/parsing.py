@@ -32,8 +32,11 @@ MESSAGES = {
 DUPLICATE_KEY = re.compile(r'Detected duplicate key ".*"', re.DOTALL)
 """jiter would echo the client's key."""
 
-MARK = re.compile(r"\[[a-z]+\]")
-"""What pydantic puts into locations beside the client's own keys: ``[key]``, and our tags of alternatives."""
+MARK = "\ue000"
+"""Begins our tags of alternatives, which pydantic puts into locations beside the client's own keys."""
+
+UNREADABLE = re.compile(r"[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What would draw on a terminal, or can't be sent."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -123,8 +126,8 @@ def faults(errors: Iterable[ErrorDetails]) -> tuple[Fault, ...]:
 
 def pointer(location: Iterable[int | str]) -> str:
     """A JSON pointer (RFC 6901), cut where a client's own key makes it absurdly long."""
-    named = (part for part in location if not (isinstance(part, str) and MARK.fullmatch(part)))
-    readable = (ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in named)
+    named = (str(part) for part in location if not str(part).startswith(MARK) and part != "[key]")
+    readable = (UNREADABLE.sub(lambda found: ascii(found[0])[1:-1], part) for part in named)
     escaped = (part.replace("~", "~0").replace("/", "~1") for part in readable)
     return "".join(f"/{part}" for part in escaped)[:MAX_POINTER_CHARS]
 

@@ -104,9 +104,6 @@ def _within_range(devices: list[DeviceIn]) -> list[DeviceIn]:
     return devices
 
 
-DevicesIn = Annotated[list[DeviceIn], Field(fail_fast=True, max_length=MAX_DEVICES), AfterValidator(_within_range)]
-
-
 class ConfigIn(Liberal):
     """How the node's owner wants it used. The first name of ``device`` runs the stage, the others take spill."""
 
@@ -191,20 +188,13 @@ class ReportIn(Liberal):
         return node, tuple(self._oddities())
 
     def _oddities(self) -> Iterator[str]:
-        if self.ram_avail > self.ram_total:
-            yield "ram_avail is above ram_total and counts as ram_total"
-        small = [name for name in ("ram_total", "ram_avail") if getattr(self, name) < SUSPICIOUSLY_SMALL_BYTES]
-        if small:
-            yield f"{' and '.join(small)} under 64 MiB; are these MiB? Report bytes"
+        yield from _odd_memory(self.ram_total, self.ram_avail)
         if _is_link_local(self.addr):
             yield "addr is link-local; others can reach it on the same link only"
         for device in self.devices or ():
             if device.device not in KNOWN_DEVICES:
                 yield f"device {device.device} is not known; it is kept and not used"
-        unknown = list(self._unknown())
-        if unknown:
-            more = f" and {len(unknown) - MAX_UNKNOWN_NAMED} more" if len(unknown) > MAX_UNKNOWN_NAMED else ""
-            yield f"unknown fields ignored: {', '.join(unknown[:MAX_UNKNOWN_NAMED])}{more}"
+        yield from _ignored(list(self._unknown()))
 
     def _unknown(self) -> Iterator[str]:
         yield from _names("", self.model_extra)
@@ -212,6 +202,21 @@ class ReportIn(Liberal):
             yield from _names("config.", self.config.model_extra)
         for at, device in enumerate(self.devices or ()):
             yield from _names(f"devices[{at}].", device.model_extra)
+
+
+def _odd_memory(ram_total: int, ram_avail: int) -> Iterator[str]:
+    if ram_avail > ram_total:
+        yield "ram_avail is above ram_total and counts as ram_total"
+    figures = {"ram_total": ram_total, "ram_avail": ram_avail}
+    small = [name for name, size in figures.items() if size < SUSPICIOUSLY_SMALL_BYTES]
+    if small:
+        yield f"{' and '.join(small)} under 64 MiB; are these MiB? Report bytes"
+
+
+def _ignored(unknown: list[str]) -> Iterator[str]:
+    if unknown:
+        more = f" and {len(unknown) - MAX_UNKNOWN_NAMED} more" if len(unknown) > MAX_UNKNOWN_NAMED else ""
+        yield f"unknown fields ignored: {', '.join(unknown[:MAX_UNKNOWN_NAMED])}{more}"
 
 
 def _names(prefix: str, extra: Mapping[str, Any] | None) -> Iterator[str]:
@@ -253,7 +258,7 @@ class BatchIn(Strict):
         return self.nodes
 
 
-class MovedDeviceIn(Strict):
+class MovedDeviceIn(Liberal):
     """What moved on one device; it is the n-th of its kind, as in the report. ``name`` is only for the reader."""
 
     device: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9._-]+$")]
@@ -261,7 +266,7 @@ class MovedDeviceIn(Strict):
     mem_avail: Bytes | None
 
 
-class HeartbeatIn(Strict):
+class HeartbeatIn(Liberal):
     """A small beat: the figures that move. What is left out stays as it was."""
 
     ram_avail: Bytes | None = None
@@ -273,7 +278,6 @@ class HeartbeatIn(Strict):
         """The report with its moving figures replaced. Raises InvalidFieldError where the devices don't match."""
         sent = self.model_fields_set
         ram_avail = node.ram_avail if self.ram_avail is None else self.ram_avail
-        warnings = ("ram_avail is above ram_total and counts as ram_total",) if ram_avail > node.ram_total else ()
         moved = replace(
             node,
             ram_avail=min(ram_avail, node.ram_total),
@@ -281,7 +285,16 @@ class HeartbeatIn(Strict):
             resident=self.resident if "resident" in sent else node.resident,
             devices=node.devices if self.devices is None else self._moved_devices(node, self.devices),
         )
-        return moved, warnings
+        return moved, tuple(self._oddities(node))
+
+    def _oddities(self, node: Node) -> Iterator[str]:
+        if self.ram_avail is not None:
+            yield from _odd_memory(node.ram_total, self.ram_avail)
+        extras = [
+            ("", self.model_extra),
+            *((f"devices[{at}].", d.model_extra) for at, d in enumerate(self.devices or ())),
+        ]
+        yield from _ignored([name for prefix, extra in extras for name in _names(prefix, extra)])
 
     @staticmethod
     def _moved_devices(node: Node, moved: list[MovedDeviceIn]) -> tuple[Device, ...]:

@@ -139,4 +139,4 @@ def test_text_is_for_who_prefers_it(accept: str | None, text: bool) -> None:  # 
     headers = {} if accept is None else {"accept": accept}
     request = SimpleNamespace(headers=headers)
     assert prefers_text(request) == text  # type: ignore[arg-type]  # only its headers are looked at
-    assert not prefers_page(request) or "html" in (accept or "")  # type: ignore[arg-type]  # the same
+    assert prefers_page(request) == (accept is not None and accept.startswith("text/html"))  # type: ignore[arg-type]  # the same

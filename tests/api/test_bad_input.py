@@ -175,7 +175,7 @@ async def test_overrides_and_small_beats_are_read_strictly_too(api: httpx.AsyncC
         ("PATCH", "/nodes/good", {"roles": "draining"}, "/roles"),
         ("PATCH", "/nodes/good", {"max_ram_gb": "12"}, "/max_ram_gb"),
         ("PATCH", "/nodes/good", [], ""),
-        ("POST", "/nodes/good/heartbeat", {"ram_free": 1}, "/ram_free"),
+        ("POST", "/nodes/good/heartbeat", {"ram_avail": "1"}, "/ram_avail"),
         ("POST", "/nodes/good/heartbeat", {"devices": [{"device": "cpu"}]}, "/devices/0/mem_avail"),
         ("POST", "/nodes/register/batch", {"nodes": []}, "/nodes"),
     ):
@@ -271,3 +271,23 @@ async def test_what_a_pattern_wants_is_said_in_words(
 async def test_a_precision_that_nobody_knows_is_answered_with_those_there_are(api: httpx.AsyncClient) -> None:
     refused = await api.post("/plan", json=ask(objective={"precision_ladder": ["q4"]}))
     assert refused.json()["errors"][0]["message"].startswith("must be of f32, f16, bf16")
+
+
+async def test_a_small_beat_is_a_report_and_read_as_liberally(api: httpx.AsyncClient) -> None:
+    """What a newer agent says beside is named and ignored; figures that look wrong are said as of a whole report."""
+    devices = [{"device": "cuda", "mem_bytes": 2**34, "mem_avail": 2**33}]
+    await api.post("/nodes/register", json=report("a", devices=devices))
+    moved = [{"device": "cuda", "mem_bytes": 2**34, "mem_avail": 2**32, "heat": 80}]
+    beat = await api.post("/nodes/a/heartbeat", json={"ram_avail": 1000, "mood": "good", "devices": moved})
+    assert beat.status_code == 200
+    said = " | ".join(beat.json()["warnings"])
+    assert "ram_avail under 64 MiB; are these MiB?" in said
+    assert "unknown fields ignored: mood, devices[0].mem_bytes, devices[0].heat" in said
+    assert (await api.get("/nodes/a")).json()["devices"][0]["mem_avail"] == 2**32
+
+
+@pytest.mark.parametrize("key", ["[zone]", "zon\u00e9", "a/b~c", "\u202e"])
+async def test_a_client_s_own_key_is_pointed_at_whatever_it_is(api: httpx.AsyncClient, key: str) -> None:
+    refused = await api.post("/nodes/register", json=report("a") | {"labels": {key: 5}})
+    expected = {"a/b~c": "a~1b~0c", "\u202e": "\\u202e"}.get(key, key)
+    assert refused.json()["errors"][0]["pointer"] == f"/labels/{expected}"

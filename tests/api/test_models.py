@@ -238,3 +238,12 @@ async def test_no_path_and_no_address_that_a_client_names_is_opened(api: httpx.A
     for name in ("/etc/hostname", "http://127.0.0.1:1/"):
         refused = await api.put("/models/m", json={"config": name})
         assert refused.status_code == 422
+
+
+async def test_who_has_a_version_already_is_told_that_it_still_holds(api: httpx.AsyncClient) -> None:
+    await api.put("/models/m", json=model(10))
+    for tags, status in (('"1"', 304), ('W/"1"', 304), ("*", 304), ('"2"', 200), ('"11"', 200)):
+        answer = await api.get("/models/m", headers={"If-None-Match": tags})
+        assert answer.status_code == status
+        assert answer.headers["etag"] == '"1"'
+    assert (await api.put("/models/m", json=model(11), headers={"If-Match": 'W/"1"'})).status_code == 412

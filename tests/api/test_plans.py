@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api import deps
 from tests.api.requests import GIB, ask, model, report
 from tests.placement import vectors
 
@@ -266,11 +267,12 @@ async def test_every_optimum_of_the_oracle_is_met_and_proven_over_http(
 
 async def test_any_order_of_equal_input_gives_a_byte_identical_answer(api: httpx.AsyncClient) -> None:
     nodes = [report(f"n{i}", gib=5 + i % 3, gflops=100.0 + 50 * (i % 2)) for i in range(7)]
-    bodies = [ask(policy="auto", nodes=order, model=model(20)) for order in (nodes, nodes[::-1], nodes[3:] + nodes[:3])]
-    answers = [(await api.post("/plan/simulate", json=body)).json() for body in bodies]
-    for answer in answers:
-        answer["idle"].sort(key=lambda idle: str(idle["node_id"]))
-    assert answers[0] == answers[1] == answers[2]
+    orders = (nodes, nodes[::-1], nodes[3:] + nodes[:3])
+    for layers in (20, 2000):  # a plan with idle nodes, and a refusal
+        asked = ask(policy="auto", model=model(layers), explain=True)
+        answers = [await api.post("/plan/simulate", json=asked | {"nodes": order}) for order in orders]
+        assert {answer.content for answer in answers} == {answers[0].content}
+        assert answers[0].status_code == (200 if layers == 20 else 409)
 
 
 async def test_an_engine_is_named_or_given_with_its_options(api: httpx.AsyncClient) -> None:
@@ -348,3 +350,10 @@ async def test_suggestions_were_planned_before_they_are_made(api: httpx.AsyncCli
     assert (await api.post("/plan/simulate", json=taken)).status_code == 200
     taken = body | {"objective": {"context": 103, "sequences": 2}}
     assert (await api.post("/plan/simulate", json=taken)).status_code == 409
+
+
+async def test_a_queue_of_plans_has_an_end(api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deps, "MAX_WAITING", 0)
+    refused = await api.post("/plan/simulate", json=ask(nodes=[report("a")]))
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/overloaded")
+    assert refused.headers["retry-after"] == "1"

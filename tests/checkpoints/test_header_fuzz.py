@@ -25,6 +25,9 @@ from app.checkpoints.tensors import CheckpointError, Tensor
 from tests.checkpoints.headers import ARRAY, STRING, array, entry, number, pair, tensor, text, write_safetensors
 from tests.checkpoints.headers import gguf as gguf_header
 
+LEAST_RUNS = 150
+"""However slow the machine is."""
+
 FUZZ_S = float(os.environ.get("FUZZ_S", "2"))
 """For all readers together."""
 
@@ -258,7 +261,7 @@ def test_broken_headers_end_in_an_error_or_a_result_and_soon(reader: str, tmp_pa
     path, seen = tmp_path / f"m.{reader}", Seen()
     until = time.monotonic() + FUZZ_S / len(READERS)
     whole = iter([*small, *large])  # as they are, first
-    while time.monotonic() < until:
+    while time.monotonic() < until or seen.runs < LEAST_RUNS:
         untouched = next(whole, None)
         seed = untouched or rng.choice(large if rng.random() < LARGE_SHARE else small)
         raw = seed.header if untouched else mutated(seed.header, rng)

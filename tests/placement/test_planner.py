@@ -191,3 +191,15 @@ def test_a_stage_takes_as_long_as_it_computes_or_streams() -> None:
 def test_nobody_at_all_is_no_nodes() -> None:
     with pytest.raises(NoNodesError):
         place(task(model()))
+
+
+def test_a_refusal_after_leaving_nodes_of_a_crowded_host_out_proves_nothing_and_names_the_host() -> None:
+    """Three nodes share 95 GB and could hold 9 layers of 10 GB together; the one that is left out takes 4 along."""
+    gb = 10**9
+    speeds = {"a": 1.0, "b": 1.0, "c": 4.0}
+    host = [node(n, 90 * gb, ram_total=95 * gb, max_ram_gb=40.0, host_id="h", gflops=g) for n, g in speeds.items()]
+    cost = model(12, 10 * gb)
+    with pytest.raises(DoesNotFitError) as refused:
+        place(task(cost, *host, node("d", 30 * gb, gflops=1.0), policy="throughput"))
+    assert not refused.value.proven
+    assert "host" in {verdict.limit for verdict in refused.value.nodes}

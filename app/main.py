@@ -121,6 +121,7 @@ async def _tick(registry: Registry) -> None:
     while True:
         await asyncio.sleep(registry.tick_interval_s)
         try:
-            registry.tick()
+            for node_id, what in registry.tick():
+                log.info(what, node_id=node_id)
         except Exception:
             log.exception("tick failed")

@@ -77,6 +77,12 @@ def test_a_module_outside_of_the_layers_breaks_them(copy: Path) -> None:
     assert "Layers BROKEN" in (said := lint(copy)) or "exhaustive" in said
 
 
+def test_placement_needs_nothing_but_the_standard_library() -> None:
+    for file in (ROOT / "app/placement").rglob("*.py"):
+        for found in re.findall(r"^\s*(?:from|import) ([a-z_A-Z0-9]+)(\.placement)?", file.read_text(), re.MULTILINE):
+            assert found == ("app", ".placement") or found[0] in sys.stdlib_module_names, (file, found)
+
+
 def test_placement_reaches_for_no_clock_chance_or_world_through_builtins() -> None:
     for file in (ROOT / "app/placement").rglob("*.py"):
         assert re.search(r"\b(open|print|input|__import__)\(", file.read_text()) is None, file

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import problems
@@ -25,6 +26,8 @@ from app.schemas.catalog import (
 )
 from app.schemas.fields import MODEL_MAX_BYTES
 from app.schemas.parsing import InvalidRequestError
+
+log = structlog.get_logger("cleave.api")
 
 router = APIRouter(prefix="/models", tags=["models"])
 
@@ -53,6 +56,7 @@ async def put_model(request: Request, name: ModelNamePath) -> Response:
     known = catalog.find(name)
     check_preconditions(request, None if known is None else _etag(known))
     record = await catalog.put(name, made.cost)
+    log.info("model named", name=name, version=record.version)
     return _model(request, record, made.notes, created=known is None)
 
 
@@ -89,6 +93,7 @@ async def remove_model(request: Request, name: ModelNamePath) -> Response:
     catalog = services(request).catalog
     check_preconditions(request, _etag(catalog.get(name)))
     await catalog.remove(name)
+    log.info("model forgotten", name=name)
     return Response(status_code=204)
 
 

@@ -1,8 +1,10 @@
 """Plans: on the registry, and on nodes that a request brings along."""
 
+import time
 from typing import Annotated
 from zlib import compress, decompress
 
+import structlog
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import problems
@@ -12,11 +14,13 @@ from app.api.openapi import accepts
 from app.api.problems import OverloadedError
 from app.api.tables import plan_text, plans_text
 from app.placement.errors import DoesNotFitError, ManualRangesError, NoNodesError, OverBudgetError
-from app.planning import KeptPlan, Outcome, UnknownPlanError
+from app.planning import KeptPlan, Outcome, Plan, UnknownPlanError
 from app.ports import UnknownModelError, UnknownNodeError
 from app.schemas.fields import PLAN_MAX_BYTES, SIMULATION_MAX_BYTES
 from app.schemas.parsing import InvalidRequestError
 from app.schemas.plans import PlanIdPath, PlanIn, PlanItemOut, PlanOut, PlansOut, PlansQuery, SimulateIn
+
+log = structlog.get_logger("cleave.api")
 
 router = APIRouter(tags=["plans"])
 
@@ -41,7 +45,9 @@ async def create_plan(request: Request) -> Response:
     """Place a model on the registered nodes as they are now. Reserves nothing."""
     body = await read(request, PlanIn, PLAN_MAX_BYTES)
     use = services(request)
+    began_at = time.perf_counter()
     plan = await off_loop(request, use.planner.prepare(body.to_request(use.default_policy)))
+    _say(plan, time.perf_counter() - began_at)
     await use.registry.settled(plan.revision)
     written, packed = await off_loop(request, lambda: _written(plan))
     use.planner.recent.keep(KeptPlan.of(plan, packed))
@@ -88,6 +94,11 @@ def _written(plan: Outcome, warnings: tuple[str, ...] = ()) -> tuple[PlanOut, by
     """The plan's answer, and the same packed. A thousand stages take milliseconds, so it is done beside the loop."""
     body = PlanOut.of(plan, warnings)
     return body, compress(body.model_dump_json().encode(), 1)
+
+
+def _say(plan: Plan, duration_s: float) -> None:
+    stages = len(plan.placement.assignments)
+    log.info("planned", plan_id=plan.plan_id, policy=plan.policy, stages=stages, duration_s=round(duration_s, 4))
 
 
 def _plan(request: Request, body: PlanOut) -> Response:

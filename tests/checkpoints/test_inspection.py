@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from app.checkpoints.architectures import architecture
 from app.checkpoints.inspection import inspect
+from app.checkpoints.roles import sort_out
 from app.checkpoints.tensors import CheckpointError
 from tests.checkpoints.test_architectures import LLAMA
+from tests.checkpoints.test_safetensors import save
+from tests.conftest import ROOT
 
 NAMES = {
     "model.embed_tokens.weight": (10, 8),
@@ -34,6 +38,11 @@ NAMES = {
     },
 }
 """The small Llama's tensors."""
+
+
+SMALL: dict[str, Any] = json.loads((ROOT / "tests/golden/architectures.json").read_text())["small"]
+
+WORDS = {"bf16": "bfloat16", "f32": "float32", "f16": "float16"}
 
 
 def arrays(names: dict[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -62,6 +71,22 @@ def test_a_folder_costs_what_its_config_alone_says(folder: Path) -> None:
     assert (made.cost.name, made.cost.source) == ("small-llama", "small-llama")
     assert (alone.cost.name, alone.cost.source) == ("small-llama", "config.json")
     assert made.cost.per_layer_flops == alone.cost.per_layer_flops == 2.0 * 592
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_checkpoint_of_each_kind_costs_what_its_files_hold(tmp_path: Path, kind: str) -> None:
+    """Every tensor written by the real library; runs of layers, ends and what is apart add up to the files' data."""
+    config = SMALL[kind]["config"]
+    known = architecture(config, "bf16")
+    tensors = known.tensors or ()
+    save(tmp_path / "model.safetensors", {t.name: (WORDS[t.dtype], list(t.shape)) for t in tensors})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = inspect(tmp_path).cost
+    parts = sort_out(tensors, len(known.caches))
+    held = [sum(t.n_bytes for t in (*a, *b)) for a, b in zip(parts.dense, parts.experts, strict=True)]
+    assert [b.bytes + b.expert_bytes for b in made.blocks for _ in range(b.count)] == held
+    assert made.total_bytes == sum(t.n_bytes for t in parts.stack)
+    assert made.params == sum(t.n_elements for t in parts.stack)
 
 
 def test_one_file_without_a_config_is_read_by_its_shapes(tmp_path: Path) -> None:

@@ -212,10 +212,8 @@ class Planner:
     def _make(self, request: Request, variants: Sequence[Variant], admitted: "Admitted") -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
         candidates = admitted.standings
-        gone = tuple(Idle(s.node.node_id, s.state) for s in candidates if s.state == "expired")
+        gone = {s.node.node_id: s.state for s in candidates if s.state == "expired"}
         alive = tuple(s.node for s in candidates if s.state != "expired")
-        if not alive:
-            raise NoNodesError(excluded=admitted.left_out | {i.node_id: i.reason for i in gone})
         reserve = Reserve(request.reserve_bytes, self._default_reserve_bytes)
         task = Task(
             variants[0].cost,
@@ -229,14 +227,16 @@ class Planner:
         try:
             placed, variant = _first_that_fits(task, variants)
         except NoNodesError as refusal:
-            refusal.excluded = admitted.left_out | {i.node_id: i.reason for i in gone} | refusal.excluded
+            refusal.excluded = admitted.left_out | gone | refusal.excluded
             raise
         found = violations(placed, allow_over_budget=request.allow_over_budget)
         if found:
             raise UnsoundPlanError("; ".join(found))
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")
         facts = explain(placed, listed(task)) if request.explain else None
-        idle = placed.idle if request.nodes is None else placed.idle + gone
+        reasons = {i.node_id: i.reason for i in placed.idle} | (gone if request.nodes is not None else {})
+        everybody = listed(replace(task, nodes=tuple(s.node for s in candidates)))
+        idle = tuple(Idle(n.node_id, reasons[n.node_id]) for n in everybody if n.node_id in reasons)
         placed = replace(placed, idle=idle, warnings=placed.warnings + suspects + admitted.warnings)
         return Outcome(request.policy, placed, variant, facts)
 

@@ -29,13 +29,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class StandingFleet:
-    """A registry that stands still."""
+    """A registry that stands still until a test moves it on."""
 
     def __init__(self, *standings: Standing) -> None:
-        self._standings = standings
+        self.standings = standings
+        self.revision = 7
 
     def fleet(self) -> Fleet:
-        return Fleet(7, self._standings)
+        return Fleet(self.revision, self.standings)
 
 
 class NamedModels:
@@ -47,10 +48,14 @@ class NamedModels:
         return ModelRecord(name, model(4, 20 if name == "large" else 10), 3, NOW, NOW)
 
 
-def planner(**states: State) -> Planner:
+def planner_of(fleet: StandingFleet, default_reserve_bytes: int = 0) -> Planner:
     numbers = count(1)
+    return Planner(fleet, NamedModels(), default_reserve_bytes, lambda: NOW, lambda: f"plan-{next(numbers)}")
+
+
+def planner(**states: State) -> Planner:
     standings = [Standing(node(n, labels={"zone": n[0]}), state) for n, state in states.items()]
-    return Planner(StandingFleet(*standings), NamedModels(), 0, lambda: NOW, lambda: f"plan-{next(numbers)}")
+    return planner_of(StandingFleet(*standings))
 
 
 def ask(nodes: Sequence[str] | None = None, policy: Policy = "ram_balanced", **more: object) -> Request:
@@ -80,6 +85,21 @@ def test_named_nodes_keep_the_request_s_order_and_an_expired_one_is_idle() -> No
     assert plan.placement.idle == (Idle("c", "expired"),)
 
 
+def test_who_is_idle_stands_in_the_list_s_order_whatever_the_reason() -> None:
+    fleet = StandingFleet(
+        Standing(node("gone"), "expired"),
+        Standing(node("leaving", role="draining"), "ready"),
+        Standing(node("b"), "ready"),
+    )
+    plan = planner_of(fleet).prepare(ask(["gone", "leaving", "b"]))()
+    assert plan.placement.idle == (Idle("gone", "expired"), Idle("leaving", "draining"))
+
+
+def test_who_is_idle_stands_by_name_where_the_order_is_free() -> None:
+    plan = planner(b="expired", a="ready", c="expired").prepare(ask(["c", "b", "a"], policy="auto"))()
+    assert plan.placement.idle == (Idle("b", "expired"), Idle("c", "expired"))
+
+
 def test_a_name_that_nobody_has_is_an_error() -> None:
     with pytest.raises(UnknownNodeError, match="nobody, noone"):
         planner(a="ready").prepare(ask(["a", "nobody", "noone"]))
@@ -96,6 +116,39 @@ def test_nobody_alive_is_no_nodes_with_reasons(named: list[str] | None) -> None:
     with pytest.raises(NoNodesError) as refused:
         planner(a="expired").prepare(ask(named))()
     assert refused.value.excluded == {"a": "expired"}
+
+
+def test_work_that_was_prepared_sees_nothing_of_what_the_registry_does_meanwhile() -> None:
+    fleet = StandingFleet(Standing(node("a"), "ready"))
+    work = planner_of(fleet).prepare(ask())
+    fleet.standings, fleet.revision = (Standing(node("b"), "ready"),), 8
+    assert stages(work()) == ["a"]
+    assert work().revision == 7
+
+
+@pytest.mark.parametrize(("asked", "budget_bytes"), [(None, 70), (0, 100), (20, 80)])
+def test_the_service_s_reserve_holds_unless_the_request_has_its_own(asked: int | None, budget_bytes: int) -> None:
+    use = planner_of(StandingFleet(Standing(node("a", 100), "ready")), default_reserve_bytes=30)
+    for outcome in (
+        use.prepare(ask(reserve_bytes=asked))(),
+        use.prepare_simulation(ask(reserve_bytes=asked), [node("x", 100)])(),
+    ):
+        assert [a.budget_bytes for a in outcome.placement.assignments] == [budget_bytes]
+
+
+def test_leave_to_exceed_budgets_is_passed_on() -> None:
+    use = planner_of(StandingFleet(Standing(node("a", 5, layers="0:4"), "ready")))
+    with pytest.raises(OverBudgetError):
+        use.prepare(ask(policy="manual"))()
+    assert stages(use.prepare(ask(policy="manual", allow_over_budget=True))()) == ["a"]
+
+
+def test_what_is_odd_about_a_node_is_said_beside_that_it_is_late() -> None:
+    plan = planner_of(StandingFleet(Standing(node("a", device="rocm"), "suspect"))).prepare(ask())()
+    assert plan.placement.warnings == (
+        "a: device rocm is not among its devices; planned by host RAM",
+        "a: suspect, its beats are late",
+    )
 
 
 def test_a_simulation_is_no_more_than_its_placement() -> None:
@@ -128,6 +181,7 @@ def kept(number: int) -> tuple[RecentPlans, list[KeptPlan]]:
 def test_the_last_thousand_plans_are_kept() -> None:
     recent, plans = kept(planning.RECENT_PLANS + 1)
     assert recent.get(plans[-1].plan_id) is plans[-1]
+    assert recent.get(plans[1].plan_id) is plans[1]
     with pytest.raises(UnknownPlanError, match="plan-1;"):
         recent.get("plan-1")
 
@@ -138,11 +192,18 @@ def test_fewer_are_kept_where_they_are_huge(monkeypatch: pytest.MonkeyPatch) -> 
     assert recent.page(None, 10) == ([plans[2], plans[1]], False)
 
 
+def test_the_newest_plan_is_kept_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "RECENT_BYTES", 4)
+    recent, plans = kept(2)
+    assert recent.page(None, 10) == ([plans[1]], False)
+
+
 def test_plans_are_listed_newest_first_page_by_page() -> None:
-    recent, plans = kept(3)
+    recent, plans = kept(4)
     page, more = recent.page(None, 2)
-    assert (page, more) == ([plans[2], plans[1]], True)
-    assert recent.page(page[-1].plan_id, 2) == ([plans[0]], False)
+    assert (page, more) == ([plans[3], plans[2]], True)
+    assert recent.page(page[-1].plan_id, 2) == ([plans[1], plans[0]], False)
+    assert recent.page(plans[0].plan_id, 2) == ([], False)
     assert recent.page("forgotten", 2) == ([], False)
 
 
@@ -175,7 +236,7 @@ def test_one_variant_that_does_not_fit_is_refused_as_a_cost_is() -> None:
 
 def test_ranges_by_hand_go_on_to_the_next_variant_too() -> None:
     by_hand = Standing(node("a", 50, layers="0:4"), "ready")
-    use = Planner(StandingFleet(by_hand), NamedModels(), 0, lambda: NOW, lambda: "plan")
+    use = planner_of(StandingFleet(by_hand))
     assert use.prepare(of_names("large", "small", policy="manual"))().variant.ref == "small"
     with pytest.raises(OverBudgetError, match="none of large, small fits"):
         use.prepare(of_names("large", "small", policy="manual", reserve_bytes=11))()
@@ -206,9 +267,8 @@ def test_where_those_who_are_admitted_can_t_run_a_stage_all_are_told_why() -> No
         Standing(node("leaving", role="draining"), "ready"),
         Standing(node("other"), "ready"),
     )
-    use = Planner(fleet, NamedModels(), 0, lambda: NOW, lambda: "plan")
     with pytest.raises(NoNodesError) as refused:
-        use.prepare(ask(exclude=frozenset({"other"})))()
+        planner_of(fleet).prepare(ask(exclude=frozenset({"other"})))()
     assert refused.value.excluded == {"gone": "expired", "leaving": "draining", "other": "excluded by the request"}
 
 

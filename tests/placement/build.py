@@ -5,7 +5,9 @@ from typing import Any
 
 from app.placement.budgets import Reserve
 from app.placement.cost import ModelCost
+from app.placement.engines import PLAIN
 from app.placement.nodes import Device, Node, NodeConfig
+from app.placement.objective import Objective
 from app.placement.reference import Policy
 from app.placement.task import Task
 
@@ -31,6 +33,18 @@ def model(layers: int = 10, layer: int = 10, embed: int = 0, head: int = 0, flop
 def task(cost: ModelCost, *nodes: Node, policy: Policy = "ram_balanced", reserve: int = 0, over: bool = False) -> Task:
     """What to plan, without a reserve."""
     return Task(cost, nodes, policy, Reserve(reserve, 0), over)
+
+
+def auto(cost: ModelCost, *nodes: Node, **asked: Any) -> Task:
+    """What policy auto is asked: of the ``engine`` and the objective, without caches and hops unless said."""
+    engine = asked.pop("engine", PLAIN)
+    aim = Objective(**({"context": 0, "hop_s": 0.0} | asked))
+    return Task(cost, nodes, "auto", Reserve(0, 0), engine=engine, objective=aim)
+
+
+def spans(placement: Any) -> list[tuple[str, int, int]]:
+    """Who has which layers."""
+    return [(a.node.node_id, a.start, a.end) for a in placement.assignments]
 
 
 def counts(placement: Any) -> list[int]:

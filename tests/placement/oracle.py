@@ -3,9 +3,9 @@
 It shares no code with the planner but the values that go in.
 """
 
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from math import isnan
-from typing import Any
 
 from app.placement.cost import ModelCost
 from app.placement.nodes import Node
@@ -13,6 +13,21 @@ from app.placement.nodes import Node
 
 class Refused(Exception):  # noqa: N818  # an outcome, not an error of ours
     """The reference's error text."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a plan says of one node."""
+
+    node_id: str
+    start: int
+    end: int
+    est_bytes: int
+    budget_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.est_bytes <= self.budget_bytes
 
 
 def budget(node: Node, reserve: int) -> int:
@@ -33,77 +48,90 @@ def half_away(x: float) -> int:
     return 0 if isnan(x) else int(Decimal(x).quantize(Decimal(1), ROUND_HALF_UP))
 
 
-def reference(model: ModelCost, nodes: list[Node], policy: str, reserve: int) -> list[dict[str, Any]]:
-    """Section 2, Capacity and Shares. Raises Refused."""
+def overheads(model: ModelCost, nodes: list[Node]) -> list[int]:
+    """The embedding on the first node, the head on the last one."""
+    last = len(nodes) - 1
+    return [model.embed_bytes * (i == 0) + model.head_bytes * (i == last) for i in range(len(nodes))]
+
+
+def capacities(model: ModelCost, nodes: list[Node], reserve: int) -> list[int]:
+    """Section 2, Capacity."""
+    if model.per_layer_bytes == 0:
+        return [10**30] * len(nodes)
+    rooms = zip(nodes, overheads(model, nodes), strict=True)
+    return [max(0, budget(node, reserve) - extra) // model.per_layer_bytes for node, extra in rooms]
+
+
+def refusal(model: ModelCost, nodes: list[Node], reserve: int) -> str:
+    """What is said of nodes that can't hold the model."""
+    n = model.n_layers
+    size = (n * model.per_layer_bytes + model.embed_bytes + model.head_bytes) / 1e9
+    room = sum(min(cap, n) for cap in capacities(model, nodes, reserve))
+    return (
+        f"model ({n} layers, {size:.1f} GB) does not fit the cluster (capacity {room} layers). "
+        "Lower precision, add a node, raise max_ram, or reduce reserve."
+    )
+
+
+def reference(model: ModelCost, nodes: list[Node], policy: str, reserve: int) -> list[Stage]:
+    """Section 2, Shares and Manual. Raises Refused."""
     if not nodes:
         raise Refused("no nodes")
-    n, last = model.n_layers, len(nodes) - 1
-    budgets = [budget(x, reserve) for x in nodes]
-    extra = [model.embed_bytes * (i == 0) + model.head_bytes * (i == last) for i in range(len(nodes))]
-    huge = 10**30
-    caps = [
-        max(0, b - e) // model.per_layer_bytes if model.per_layer_bytes else huge
-        for b, e in zip(budgets, extra, strict=True)
-    ]
-    room = sum(min(c, n) for c in caps)
-    if room < n:
-        size = (n * model.per_layer_bytes + model.embed_bytes + model.head_bytes) / 1e9
-        raise Refused(
-            f"model ({n} layers, {size:.1f} GB) does not fit the cluster (capacity {room} layers). "
-            "Lower precision, add a node, raise max_ram, or reduce reserve."
-        )
+    if policy == "manual":
+        return staged(model, nodes, reserve, [by_hand(node) for node in nodes])
+    n, caps = model.n_layers, capacities(model, nodes, reserve)
+    if sum(min(cap, n) for cap in caps) < n:
+        raise Refused(refusal(model, nodes, reserve))
     if policy == "ram_balanced":
-        weights = [float(b) for b in budgets]
+        weights = [float(budget(node, reserve)) for node in nodes]
     else:
-        weights = [max(x.gflops or 0.0, 1.0) * max(model.per_layer_flops, 0.001) for x in nodes]
+        weights = [max(node.gflops or 0.0, 1.0) * max(model.per_layer_flops, 0.001) for node in nodes]
     total = 0.0
-    for w in weights:
-        total = total + w
-    got = [min(c, half_away(n * w / total) if total else 0) for w, c in zip(weights, caps, strict=True)]
+    for weight in weights:
+        total = total + weight
+    got = [min(cap, half_away(n * w / total) if total else 0) for w, cap in zip(weights, caps, strict=True)]
     while sum(got) < n:
-        best = max(range(len(got)), key=lambda i: (caps[i] - got[i], i))
-        got[best] += 1
+        got[max(range(len(got)), key=lambda i: (caps[i] - got[i], i))] += 1
     while sum(got) > n:
-        best = max(range(len(got)), key=lambda i: (got[i], i))
-        got[best] -= 1
-    stages, at = [], 0
-    for i, x in enumerate(nodes):
-        est = got[i] * model.per_layer_bytes + extra[i]
-        stages.append({"node": x.node_id, "start": at, "end": at + got[i], "est": est, "budget": budgets[i]})
-        at += got[i]
-    return stages
+        got[max(range(len(got)), key=lambda i: (got[i], i))] -= 1
+    return staged(model, nodes, reserve, [(sum(got[:i]), sum(got[: i + 1])) for i in range(len(got))])
 
 
-def service(
-    model: ModelCost, nodes: list[Node], policy: str, reserve: int
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def by_hand(node: Node) -> tuple[int, int]:
+    """The node's own range."""
+    start, _, end = (node.config.layers or "").partition(":")
+    if not (start.isdigit() and end.isdigit() and int(start) <= int(end)):
+        raise Refused(f"node {node.addr} has no `layers` for manual policy")
+    return int(start), int(end)
+
+
+def staged(model: ModelCost, nodes: list[Node], reserve: int, ranges: list[tuple[int, int]]) -> list[Stage]:
+    """Ranges with their figures."""
+    rows = zip(nodes, ranges, overheads(model, nodes), strict=True)
+    return [
+        Stage(node.node_id, start, end, (end - start) * model.per_layer_bytes + extra, budget(node, reserve))
+        for node, (start, end), extra in rows
+    ]
+
+
+def tiles(model: ModelCost, stages: list[Stage]) -> bool:
+    """Whether every layer stands in exactly one range, in node order, and no range is empty."""
+    layers = [layer for stage in stages for layer in range(stage.start, stage.end)]
+    return layers == list(range(model.n_layers)) and all(stage.start < stage.end for stage in stages)
+
+
+def service(model: ModelCost, nodes: list[Node], policy: str, reserve: int) -> tuple[list[Stage], dict[str, str]]:
     """Section 2, Where the reference breaks its own promise: literally round by round. Raises Refused."""
-    left = list(nodes)
-    idle: dict[str, str] = {}
-    first_text = None
+    if not nodes:
+        raise Refused("no nodes")
+    left, idle = list(nodes), dict[str, str]()
     while left:
         stages = reference(model, left, policy, reserve)
-        first_text = first_text or text_of_capacity(model, left, reserve)
-        over = [i for i, s in enumerate(stages) if s["est"] > s["budget"]]
+        over = [i for i, stage in enumerate(stages) if not stage.fits]
         if not over:
             return stages, idle
         for i in over:
             what = ["the embedding"] * (i == 0) + ["the head"] * (i == len(left) - 1)
             idle[left[i].node_id] = "cannot hold " + " and ".join(what)
-        left = [x for i, x in enumerate(left) if i not in over]
-    raise Refused(first_text or "no nodes")
-
-
-def text_of_capacity(model: ModelCost, nodes: list[Node], reserve: int) -> str:
-    """The refusal that would have been said of these nodes, had they been refused."""
-    n, last = model.n_layers, len(nodes) - 1
-    room = 0
-    for i, x in enumerate(nodes):
-        extra = model.embed_bytes * (i == 0) + model.head_bytes * (i == last)
-        cap = max(0, budget(x, reserve) - extra) // model.per_layer_bytes if model.per_layer_bytes else n
-        room += min(cap, n)
-    size = (n * model.per_layer_bytes + model.embed_bytes + model.head_bytes) / 1e9
-    return (
-        f"model ({n} layers, {size:.1f} GB) does not fit the cluster (capacity {room} layers). "
-        "Lower precision, add a node, raise max_ram, or reduce reserve."
-    )
+        left = [node for i, node in enumerate(left) if i not in over]
+    raise Refused(refusal(model, nodes, reserve))

@@ -40,8 +40,9 @@ def test_other_devices_are_resident_at_85_percent_of_the_largest() -> None:
 
 
 def test_a_device_as_large_as_ram_is_no_limit() -> None:
-    full = node("mac", 100, ram_total=100, device="metal", devices=(device("metal", 100),))
-    assert budget(full, 0) == Budget(100, "ram_avail")
+    mac = node("mac", 100, ram_total=100, device="metal", devices=(device("metal", 100),))
+    assert budget(mac, 0) == Budget(100, "ram_avail")
+    assert budget(replace(mac, ram_total=101), 0) == Budget(85, "device_fraction")
 
 
 def test_the_device_binds_only_where_it_is_tighter_than_ram() -> None:
@@ -73,6 +74,8 @@ def test_pooled_adds_up_the_cards_each_by_what_is_free_on_it() -> None:
     cards = (device("cuda", 100), device("cuda", 100, mem_avail=20))
     box = node("box", 10, device="cuda", gpu_memory="pooled", devices=cards)
     assert budget(box, 0) == Budget(105, "mem_avail")
+    idle = replace(box, devices=(device("cuda", 100, mem_avail=99), device("cuda", 100, mem_avail=20)))
+    assert budget(idle, 0) == Budget(105, "mem_avail")  # 85, not 99: the driver's share isn't free
 
 
 def test_host_mode_ignores_the_card() -> None:
@@ -111,6 +114,24 @@ def test_a_device_that_is_not_available_excludes_its_node() -> None:
     assert exclusion(box) == "its cuda device is not available"
     both = replace(box, devices=(*box.devices, device("cuda", 40)))
     assert exclusion(both) is None
+    gone = device("rocm", 40, available=False)
+    assert exclusion(node("box", device="rocm", devices=(gone,))) == "its rocm device is not available"
+    assert exclusion(node("box", device="rocm", devices=(gone, device("rocm", 40)))) is None
+
+
+def test_of_cards_that_are_away_and_cards_that_are_unknown_the_unknown_one_is_the_reason() -> None:
+    cards = (device("rocm", 40, available=False), device("rocm", None))
+    assert exclusion(node("box", device="rocm", devices=cards)) == "the memory of its rocm device is unknown"
+
+
+def test_a_card_that_is_away_lends_no_memory() -> None:
+    cards = (device("rocm", 40), device("rocm", 190, available=False))
+    assert budget(node("box", 100, device="rocm", devices=cards), 0) == Budget(34, "device_fraction")
+
+
+def test_a_cpu_node_s_devices_are_no_reason_for_a_warning() -> None:
+    assert budget_warnings(node("a", device="cpu")) == ()
+    assert budget_warnings(node("a", device="cpu", devices=(device("cuda", 40),))) == ()
 
 
 @pytest.mark.parametrize("role", ["standby", "draining"])
@@ -137,3 +158,4 @@ def test_the_default_reserve_holds_where_host_ram_bounds_and_nowhere_else() -> N
     assert reserve.of(card) == 0
     assert reserve.of(replace(card, devices=())) == 6
     assert Reserve(7, 6).of(card) == 7
+    assert Reserve(0, 6).of(node("a")) == 0

@@ -7,15 +7,15 @@ from tests.placement.build import model, node, task
 
 
 def best_s(nodes: int, layers: int) -> float:
-    """The best of five."""
-    members = [node(f"n{i}", 10_000 + i, gflops=10.0 + i) for i in range(nodes)]
-    asked = task(model(layers, 1), *members)
+    """The best of five, where the fastest node has room for one layer and so all others are dealt out one by one."""
+    members = [node(f"n{i}", 10_000 + i) for i in range(nodes - 1)]
+    asked = task(model(layers, 1), *members, node("fast", 1, gflops=1e12), policy="throughput")
     return min(repeat(lambda: place(asked), number=3, repeat=5))
 
 
 def test_planning_grows_with_nodes_and_layers_not_with_their_product() -> None:
-    """25 x the nodes and 12.5 x the layers: a scan per layer would take 300 x, a heap about 25 x."""
-    assert best_s(200, 1_000) < 100 * best_s(8, 80)
+    """25 x the nodes and 12.5 x the layers: a scan per layer took 80 to 160 x, a heap 20 x."""
+    assert best_s(200, 1_000) < 50 * best_s(8, 80)
 
 
 def test_a_thousand_ends_too_small_are_left_out_in_one_go() -> None:

@@ -1,9 +1,12 @@
 """The service's promises, and what it says when it can't keep them."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
+from app.placement.budgets import budget
+from app.placement.engines import PLAIN, engine
 from app.placement.errors import (
     DoesNotFitError,
     Excess,
@@ -14,6 +17,7 @@ from app.placement.errors import (
 )
 from app.placement.planner import place
 from app.placement.plans import Idle
+from app.placement.stages import worker_of
 from app.placement.units import INT_MAX
 from tests.placement.build import counts, device, model, node, task
 
@@ -47,11 +51,21 @@ def test_a_speed_that_is_unknown_counts_as_one_gflops() -> None:
 
 def test_weights_that_are_all_zero_leave_it_to_the_room() -> None:
     assert counts(place(task(model(3, 0), node("a", 0), node("b", 0)))) == [1, 2]
+    assert counts(place(task(model(1, 0), node("a", 0), node("b", 0)))) == [0, 1]
 
 
 def test_the_primary_device_s_speed_goes_before_the_node_s() -> None:
     card = node("a", gflops=1.0, device="cuda", devices=(device("cuda", 0, gflops=9.0),))
     assert counts(place(task(model(10, 10), card, node("b", gflops=1.0), policy="throughput"))) == [9, 1]
+
+
+def test_of_several_devices_of_the_kind_the_first_that_is_there_counts_known_or_not() -> None:
+    """The fast one has 9 GFLOP/s and 5 GB/s, the node itself 4 GFLOP/s."""
+    away, unknown = device("cuda", 0, gflops=99.0, available=False), device("cuda", 0)
+    fast, slow = device("cuda", 0, gflops=9.0, mem_gbps=5.0), device("cuda", 0, gflops=2.0, mem_gbps=3.0)
+    boxes = [node("a", gflops=4.0, device="cuda", devices=cards) for cards in ((away, fast, slow), (unknown, fast))]
+    workers = [worker_of(box, budget(box, 0), PLAIN) for box in boxes]
+    assert [(w.gflops, w.bytes_per_s) for w in workers] == [(9.0, 5e9), (4.0, math.inf)]
 
 
 def test_a_first_node_that_cannot_hold_the_embedding_is_left_out() -> None:
@@ -96,9 +110,15 @@ def test_with_nobody_left_the_refusal_speaks_of_the_first_round() -> None:
 
 def test_a_model_that_fits_only_as_fragments_has_no_shortfall() -> None:
     with pytest.raises(DoesNotFitError) as refused:
-        place(task(model(2, 60), node("a", 50), node("b", 70)))
-    assert refused.value.shortfall_bytes == 0
+        place(task(model(2, 60), node("a", 50), node("b", 110)))
+    assert (refused.value.required_bytes, refused.value.usable_bytes, refused.value.shortfall_bytes) == (120, 160, 0)
     assert refused.value.capacity_layers == 1
+
+
+def test_what_is_usable_stays_within_the_integers() -> None:
+    with pytest.raises(DoesNotFitError) as refused:
+        place(task(model(1, 2**62 + 1), *[node(n, 2**62) for n in "abc"]))
+    assert refused.value.usable_bytes == INT_MAX
 
 
 def test_excluded_nodes_are_idle_and_the_others_plan() -> None:
@@ -171,6 +191,14 @@ def test_a_model_whose_bytes_leave_the_integers_is_the_request_s_fault() -> None
     assert refused.value.pointer == "/model"
 
 
+def test_what_the_engine_adds_counts_where_bytes_leave_the_integers() -> None:
+    """2^63 - 5 bytes of a layer and 5 of the engine."""
+    near = replace(task(model(1, INT_MAX - 4), node("a", 10)), engine=engine("plain", {"overhead_bytes": 5}))
+    with pytest.raises(InvalidFieldError) as refused:
+        place(near)
+    assert refused.value.pointer == "/model"
+
+
 def test_warnings_of_the_nodes_that_take_part_come_along() -> None:
     placed = place(task(model(2, 10), node("a", device="rocm"), node("b", device="rocm", role="draining")))
     assert len(placed.warnings) == 1
@@ -186,6 +214,11 @@ def test_a_stage_takes_as_long_as_it_computes_or_streams() -> None:
     placed = place(task(model(10, 2_000, head=100, flops=1e9), *roomy))
     assert [a.est_stage_s for a in placed.assignments] == [5.0, (5 * 2_000 + 100) / 1e3]
     assert placed.bottleneck.node.node_id == "b"
+
+
+def test_the_bottleneck_is_the_slowest_stage_and_of_equal_ones_the_first() -> None:
+    assert place(task(model(4, 10), node("a"), node("b"))).bottleneck.node.node_id == "a"
+    assert place(task(model(10, 10), node("a"), node("b"), node("c"))).bottleneck.node.node_id == "c"  # 3, 3 and 4
 
 
 def test_nobody_at_all_is_no_nodes() -> None:

@@ -1,11 +1,25 @@
 """The world outside of the registry, as far as a test wants to have it in hand: time, and a store that obeys."""
 
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from app.ports import Kind, ModelRecord, NodeRecord, Record, Stored, StoreUnavailableError
 from app.registry import Registry, Rules
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+
+
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that has nothing to wait for, without an event loop."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("the journal in memory never waits")
 
 
 class FakeClock:
@@ -40,11 +54,9 @@ class MemoryJournal:
         self.durable_revision = 0
         self.ordinal = 0
         self.failing = False
+        self.healthy = True
         self.urgent_notes = 0
-
-    @property
-    def healthy(self) -> bool:
-        return not self.failing
+        self.writes = 0
 
     def advance(self) -> int:
         self.revision += 1
@@ -59,8 +71,11 @@ class MemoryJournal:
             self.flush()
 
     def flush(self) -> None:
+        """What the writer does by itself within a second, and tries again until it succeeds."""
+        self.healthy = not self.failing
         if self.failing:
             raise StoreUnavailableError
+        self.writes += 1
         for (kind, key), record in self.noted.items():
             if record is None:
                 (self.kept if kind == "node" else self.models).pop(key, None)

@@ -86,11 +86,35 @@ async def test_a_step_of_the_wall_clock_ends_nobody(step_s: float) -> None:
     assert world.state("a") == "suspect"
 
 
-async def test_a_stall_does_not_raise_who_had_expired_before() -> None:
+@pytest.mark.parametrize(("passing_s", "step_s"), [(300, 0), (0, 3_600), (0, -3_600)])
+async def test_nothing_but_a_beat_raises_who_had_expired_before(passing_s: float, step_s: float) -> None:
     world = await fleet("a")
     world.live(31)
-    world.clock.pass_s(300)
+    world.clock.pass_s(passing_s)
+    world.clock.step_wall_s(step_s)
     assert world.state("a") == "expired"
+    assert (await world.registry.beat("a", lambda n: (n, ()))).state == "ready"
+
+
+async def test_who_was_silent_for_a_ttl_before_a_stall_is_not_raised_by_it_even_between_ticks() -> None:
+    world = await fleet("a")
+    world.live(29)
+    world.clock.pass_s(1)
+    assert world.state("a") == "expired"
+    world.clock.pass_s(300)
+    world.registry.tick()
+    assert world.state("a") == "expired"
+
+
+async def test_after_the_retention_a_node_is_forgotten_and_its_place_is_free() -> None:
+    world = await fleet("a", rules=Rules(retention_s=100))
+    world.live(129)
+    assert world.state("a") == "expired"
+    world.live(1)
+    assert list(world.registry.fleet().standings) == []
+    assert (await world.registry.register(node("b", addr="a:9100"))).created
+    world.restart()
+    assert [s.node.node_id for s in world.registry.fleet().standings] == ["b"]
 
 
 async def test_a_short_deafness_is_not_counted_against_anybody() -> None:
@@ -109,6 +133,13 @@ async def test_many_short_suspends_do_not_add_up_to_a_life() -> None:
         world.clock.pass_s(9.5)
         world.registry.tick()
     assert world.state("a") == "ready"
+
+
+async def test_a_tick_that_is_a_second_late_is_no_deafness() -> None:
+    world = await fleet("a")
+    world.live(28)
+    world.clock.pass_s(2)
+    assert world.state("a") == "expired"
 
 
 async def test_more_than_half_of_three_suspect_at_once_get_one_more_ttl_and_only_one() -> None:
@@ -153,6 +184,35 @@ async def test_exactly_half_is_not_more_than_half() -> None:
         await world.registry.register(node("d"))
     assert not world.registry.mass_expiry_suspected
     assert world.state("a") == "expired"
+
+
+async def test_who_has_expired_counts_for_no_mass() -> None:
+    world = await fleet("a", "b", "c")
+    for _ in range(3):
+        world.live(10)
+        for name in "bc":
+            await world.registry.register(node(name))
+    assert world.state("a") == "expired"
+    world.live(29)
+    assert not world.registry.mass_expiry_suspected
+    world.live(1)
+    assert world.state("b") == "expired"
+
+
+async def test_only_who_is_suspect_is_granted_more_time() -> None:
+    world = await fleet("a", "b", "c")
+    world.live(10)
+    await world.registry.register(node("c"))
+    world.live(7)
+    assert world.registry.mass_expiry_suspected
+    for seconds in (0, 10, 10):
+        world.live(seconds)
+        for name in "ab":
+            await world.registry.register(node(name))
+    world.live(2)
+    assert world.state("c") == "suspect"  # silent for 29 s
+    world.live(1)
+    assert world.state("c") == "expired"
 
 
 async def test_two_nodes_are_no_mass() -> None:

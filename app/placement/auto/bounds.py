@@ -54,7 +54,7 @@ def _bottleneck(problem: Problem) -> float:
         else:
             low = limit
         limit = min(2 * limit, low + (high - low) / 2)
-        if high - low <= 1e-10 * high:
+        if low >= high * (1 - 1e-10):  # not yet where nothing has been within a limit, and high is infinite
             break
     return low
 

@@ -15,6 +15,7 @@ from app.placement.auto.outcome import NOTHING, Outcome, chosen
 from app.placement.auto.probing import smallest
 from app.placement.auto.problem import Problem, Stages
 from app.placement.auto.sweep import TIE
+from app.placement.auto.uniform import Uniform
 
 CORE = 16
 """Nodes of the first core; it doubles until it is proven enough."""
@@ -103,8 +104,16 @@ def least_sum(problem: Problem) -> Outcome:
         following = sum(relaxation.bound + relaxation.excess[at] < best.best_value for at in order)
         larger = min(len(order), max(2 * size, following if following < 4 * size else 0))
         if not affordable(larger):
-            return best
+            return best if best.stages is not None else _fitting(problem, beyond)
         size = larger
+
+
+def _fitting(problem: Problem, lower: float) -> Outcome:
+    """The fewest stages that hold all layers: a plan where there is one, though the core was too small for any."""
+    stages = Uniform(problem).fewest(math.inf)
+    if stages is None:
+        return NOTHING
+    return Outcome(stages, problem.value(stages), len(stages), lower, proven=False)
 
 
 def _nearest(problem: Problem, loads: list[Load], relaxation: Relaxation) -> list[int]:

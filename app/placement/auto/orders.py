@@ -24,13 +24,9 @@ PROBES = 60_000
 Order = tuple[int, ...]
 
 
-def any_plan(problem: Problem) -> Stages | None:
-    """Stages that fit in one of the tried orders, None where none does."""
-    for order in _orders(problem):
-        stages = given.fewest(_ordered(problem, order), math.inf)
-        if stages is not None:
-            return _renamed(stages, order)
-    return None
+def fits(problem: Problem) -> bool:
+    """Whether all layers fit in one of the tried orders."""
+    return any(given.fewest(_ordered(problem, order), math.inf) is not None for order in _orders(problem))
 
 
 def best_effort(problem: Problem) -> Outcome:

@@ -40,7 +40,7 @@ def fits(problem: Problem, rooms: Rooms | None) -> bool:
     kinds = kinds_of(problem)
     if size(kinds) * len(kinds) <= MOVES:
         return Reaches(problem).probe(math.inf)[0]
-    return orders.any_plan(problem) is not None
+    return orders.fits(problem)
 
 
 def refused(problem: Problem, rooms: Rooms | None, outcome: Outcome) -> DoesNotFitError:

@@ -4,9 +4,10 @@ It shares no arithmetic with the planner: layers are added up one by one, by the
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from app.placement.budgets import budget, exclusion
+from app.placement.cost import Block
 from app.placement.hosts import host_room, sharing
 from app.placement.plans import Assignment, Placement
 
@@ -37,6 +38,7 @@ def _wrong_figures(placement: Placement) -> Iterator[str]:
         yield "a node stands twice in the plan"
     if not stages or placement.model.n_layers < 1:
         yield "there is nothing to run"
+    blocks = placement.model.blocks
     for at, a in enumerate(stages):
         who = a.node.node_id
         if (a.first, a.last) != (at == 0, at == len(stages) - 1):
@@ -46,12 +48,12 @@ def _wrong_figures(placement: Placement) -> Iterator[str]:
         room = budget(a.node, placement.reserve.of(a.node, placement.engine), placement.engine)
         if a.budget_bytes != room.budget_bytes:
             yield f"{who} has a wrong budget"
-        yield from _wrong_bytes(placement, a)
+        yield from _wrong_bytes(placement, a, blocks)
 
 
-def _wrong_bytes(placement: Placement, stage: Assignment) -> Iterator[str]:
+def _wrong_bytes(placement: Placement, stage: Assignment, blocks: Sequence[Block]) -> Iterator[str]:
     who = stage.node.node_id
-    weights, cache, experts = _from_scratch(placement, stage)
+    weights, cache, experts = _from_scratch(placement, stage, blocks)
     if stage.est_bytes != stage.est_weight_bytes + stage.est_kv_bytes + stage.est_overhead_bytes:
         yield f"{who} has parts that don't add up"
     held = weights + (0 if stage.experts_paged else experts)
@@ -68,11 +70,11 @@ def _wrong_bytes(placement: Placement, stage: Assignment) -> Iterator[str]:
         yield f"{who} pages experts that fit in memory"
 
 
-def _from_scratch(placement: Placement, stage: Assignment) -> tuple[int, int, int]:
+def _from_scratch(placement: Placement, stage: Assignment, blocks: Sequence[Block]) -> tuple[int, int, int]:
     """Weights, caches and experts from the model's own runs of layers, where the planner subtracts sums. O(runs)."""
     model, engine, objective = placement.model, placement.engine, placement.objective
     weights = cache = experts = at = 0
-    for block in model.blocks:
+    for block in blocks:
         tokens = engine.cached_tokens(objective.context, objective.sequences, block.kv_window)
         layers = max(0, min(stage.end, at + block.count) - max(stage.start, at))
         weights += layers * block.bytes
@@ -81,7 +83,7 @@ def _from_scratch(placement: Placement, stage: Assignment) -> tuple[int, int, in
         at += block.count
     beyond = max(0, stage.end - max(at, stage.start))  # a range given by hand may leave the model
     if beyond and model.uniform:
-        only = model.blocks[0]
+        only = blocks[0]
         weights += beyond * only.bytes
         experts += beyond * only.expert_bytes
         cache += beyond * (

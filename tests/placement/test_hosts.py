@@ -1,8 +1,11 @@
 """Hosts whose memory several nodes share, with figures that a person can check."""
 
+from dataclasses import replace
+
 from app.placement.budgets import Reserve
 from app.placement.engines import PLAIN
 from app.placement.hosts import crowded
+from app.placement.objective import Objective
 from app.placement.planner import place
 from tests.placement.build import auto, model, node, spans, task
 
@@ -40,3 +43,14 @@ def test_a_host_too_small_for_a_layer_has_no_part_in_sharing() -> None:
         ("d", "cannot hold a layer"),
         ("e", "cannot hold a layer"),
     ]
+
+
+def test_slack_is_spent_of_the_best_plan_that_a_host_has_room_for() -> None:
+    """Two layers of 4 bytes: one on each node would take half the time, but the host has 4 bytes for both."""
+    nodes = [node(name, ram, ram_total=ram, host_id="h", gflops=1.0) for name, ram in (("a", 8), ("b", 4))]
+    asked = replace(task(model(2, 4, flops=3e6), *nodes, policy="auto"), objective=Objective(slack=1.0))
+    plan = place(asked)
+    assert [(a.node.node_id, a.start, a.end) for a in plan.assignments] == [("a", 0, 2)]
+    assert plan.proof is not None
+    assert (plan.proof.best_value, plan.proof.best_stages) == (0.006, 1)
+    assert not plan.proof.optimal

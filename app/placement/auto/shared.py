@@ -47,10 +47,10 @@ class Rooms:
 def solve_shared(problem: Problem, rooms: Rooms) -> Outcome:
     """The best plan found that keeps every host within its room; proven where the limit doesn't bind."""
     free = solve(problem)
-    if free.stages is None or rooms.kept(problem, free.stages):
+    if free.stages is None or (rooms.kept(problem, free.stages) and _keeps_without_slack(problem, rooms)):
         return free
     hosts = _hosts(problem, rooms)
-    pool: list[Stages] = []
+    pool: list[Stages] = [free.stages] if rooms.kept(problem, free.stages) else []
     for division in _divisions(problem, rooms, hosts, free.stages):
         pool += _planned(problem, rooms, division)
     for _ in range(ROUNDS if pool else 0):
@@ -58,6 +58,14 @@ def solve_shared(problem: Problem, rooms: Rooms) -> Outcome:
     if not pool:
         return Outcome(None, free.best_value, 0, free.lower_bound, proven=False)
     return _chosen(problem, pool, free)
+
+
+def _keeps_without_slack(problem: Problem, rooms: Rooms) -> bool:
+    """Whether the best plan itself keeps the rooms; one that spent slack may although the best one doesn't."""
+    if problem.slack == 0:
+        return True
+    best = solve(replace(problem, slack=0.0)).stages
+    return best is not None and rooms.kept(problem, best)
 
 
 def _chosen(problem: Problem, pool: list[Stages], free: Outcome) -> Outcome:

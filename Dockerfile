@@ -5,7 +5,7 @@ FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv /opt/cleave
 COPY requirements/run.txt requirements/run.txt
-RUN /opt/cleave/bin/python -m pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements/run.txt
+RUN /opt/cleave/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 RUN /opt/cleave/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation . \

@@ -5,7 +5,8 @@ PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --only-binary :all:
+# The lock is whole, so nothing is resolved: an older pip would look at versions beyond it, and refuse.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes --only-binary :all:
 LINT := openapi/lint
 OPENAPI := openapi/openapi.json
 
@@ -73,6 +74,7 @@ LOCK := --upgrade --universal --generate-hashes --python-version 3.11 --no-heade
 
 .venv/dev: requirements/dev.txt .venv/run
 	$(PIP) -r requirements/dev.txt
+	@$(BIN)/python -m pip --disable-pip-version-check check >/dev/null
 	@touch $@
 
 $(LINT)/node_modules: $(LINT)/package-lock.json $(LINT)/.npmrc

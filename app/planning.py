@@ -207,7 +207,8 @@ class Planner:
         else:
             records = [self._models.get(name) for name in request.model]
             found = [Variant(r.cost, r.name, r.version) for r in records]
-        return (*found, *[replace(found[-1], precision=p) for p in request.precision_ladder])
+        ladder = request.precision_ladder if found[-1].cost.params else ()
+        return (*found, *[replace(found[-1], precision=precision) for precision in ladder])
 
     def _make(self, request: Request, variants: Sequence[Variant], admitted: "Admitted") -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
@@ -229,7 +230,11 @@ class Planner:
         except NoNodesError as refusal:
             refusal.excluded = admitted.left_out | gone | refusal.excluded
             raise
-        found = violations(placed, allow_over_budget=request.allow_over_budget)
+        except DoesNotFitError as refusal:
+            if request.precision_ladder and not variants[-1].precision:
+                refusal.detail += " The precision_ladder was not tried: it needs the model's params."
+            raise
+        found = violations(placed, nodes=alive, allow_over_budget=request.allow_over_budget)
         if found:
             raise UnsoundPlanError("; ".join(found))
         suspects = tuple(f"{s.node.node_id}: suspect, its beats are late" for s in candidates if s.state == "suspect")

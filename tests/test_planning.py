@@ -249,6 +249,15 @@ def test_the_ladder_goes_on_from_the_last_variant() -> None:
     assert use.prepare(ladder)().variant == Variant(cost, precision="f4e2m1")
 
 
+def test_a_ladder_without_params_is_said_not_to_be_tried() -> None:
+    use = planner(a="ready")
+    ladder = replace(ask(reserve_bytes=61, precision_ladder=("fp8",)), model=model(4, 10))
+    with pytest.raises(DoesNotFitError, match=r"precision_ladder was not tried: it needs the model's params\.$"):
+        use.prepare(ladder)()
+    with pytest.raises(DoesNotFitError, match=r"reserve\.$"):
+        use.prepare(replace(ladder, model=replace(model(4, 10), params=40)))()
+
+
 def test_a_model_that_has_no_name_is_an_error() -> None:
     with pytest.raises(UnknownModelError, match="PUT /models/nothing"):
         planner(a="ready").prepare(of_names("small", "nothing"))

@@ -14,6 +14,9 @@ HOST_BOUND_BY_DEFAULT = frozenset({"cpu", "cuda"})
 
 SUBJECT_TO_DEVICE_ALONE = frozenset({"dedicated", "pooled"})
 
+OF_ONE_DEVICE = frozenset({"resident", "dedicated"})
+"""Modes in which a stage stays on the largest device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -78,6 +81,11 @@ def stage_devices(node: Node, engine: Engine = PLAIN) -> tuple[Device, ...]:
     return tuple(sorted(devices, key=_mem_bytes, reverse=True)[: engine.tensor_parallel])
 
 
+def devices_used(node: Node, engine: Engine = PLAIN) -> int:
+    """How many devices a stage of the node occupies; host RAM with its CPU or one card counts as one."""
+    return max(1, len(stage_devices(node, engine)))
+
+
 def usable_devices(node: Node) -> tuple[Device, ...]:
     """The devices of the primary kind that can run a stage, in the report's order."""
     return tuple(d for d in node.primary_devices if d.available) if node.devices else ()
@@ -112,6 +120,8 @@ def exclusion(node: Node, engine: Engine = PLAIN) -> str | None:
     wanted = engine.tensor_parallel
     if wanted is not None and wanted > 1 and len(_usable(listed)) < wanted:
         return f"has {len(_usable(listed))} {node.primary_device} devices, tensor_parallel is {wanted}"
+    if wanted is not None and wanted > 1 and memory_mode(node, engine) in OF_ONE_DEVICE:
+        return f"gpu_memory {memory_mode(node, engine)} is one device, tensor_parallel is {wanted}"
     if not listed or _usable(listed, needs_memory=memory_mode(node, engine) != "host"):
         return None
     if not any(d.available for d in listed):

@@ -34,7 +34,7 @@ class Suggestion:
     """A change to the request that makes it fit, as planning has found: the field, its value, and what that means."""
 
     change: str
-    value: int
+    value: int | str
     detail: str
 
 

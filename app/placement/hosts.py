@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.placement.budgets import Reserve, bound_by_device_alone, memory_mode, stage_devices
+from app.placement.budgets import Reserve, bound_by_device_alone, devices_used
 from app.placement.engines import Engine
 from app.placement.errors import Excess
 from app.placement.nodes import Node
@@ -67,7 +67,7 @@ def tensor_parallel_warnings(nodes: Sequence[Node], engine: Engine) -> tuple[str
     """A warning where an engine needs the same number of devices on every stage and the nodes differ."""
     if "tensor_parallel" not in engine.options or engine.tensor_parallel is not None:
         return ()
-    counts = {max(1, len(stage_devices(node, engine))) for node in nodes if memory_mode(node, engine) == "pooled"}
+    counts = {devices_used(node, engine) for node in nodes}
     if len(counts) <= 1:
         return ()
     seen = ", ".join(map(str, sorted(counts)))

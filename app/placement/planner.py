@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from app.placement.auto.policy import best_plan, feasible
-from app.placement.budgets import budget, budget_warnings, exclusion
+from app.placement.budgets import budget, budget_warnings, devices_used, exclusion
 from app.placement.cautions import cautions
 from app.placement.cost import check_cost
 from app.placement.engines import Engine
@@ -80,7 +80,7 @@ def can_place(task: Task) -> bool:
 
     Raises NoNodesError, ManualRangesError, InvalidFieldError, OverBudgetError as ``place`` does.
     """
-    if task.policy != "auto" or task.engine.max_devices:
+    if task.policy != "auto":
         try:
             place(task)
         except DoesNotFitError:
@@ -114,6 +114,8 @@ def _by_reference(
     by_hand = policy == "manual"
     if not by_hand and not stack.uniform:
         raise InvalidFieldError(f"policy {policy} knows only equal layers; use auto", "/policy")
+    if not by_hand and not task.allow_over_budget:
+        workers = _within_devices(workers, task.engine, idle)
     while True:
         trusted = task.allow_over_budget or by_hand
         row = seats(workers, stack) if trusted else _without_ends_too_small(workers, stack, idle)
@@ -123,6 +125,7 @@ def _by_reference(
             return assignments
         if by_hand:
             _check_tiling(assignments, stack.n_layers)
+            _check_devices(assignments, task.engine)
             _check_budgets(assignments)
         over = crowded(assignments, task.reserve, task.engine)
         if over is None:
@@ -131,6 +134,34 @@ def _by_reference(
             raise OverBudgetError(over.excesses)
         idle[over.smallest.node_id] = f"{SHARES}{over.host_id} with others of the plan"
         workers = [w for w in workers if w.node.node_id not in idle]
+
+
+def _within_devices(workers: list[Worker], engine: Engine, idle: dict[str, str]) -> list[Worker]:
+    """The workers without the smallest budgets that are beyond what the engine can drive, noted in ``idle``.
+
+    Of equal budgets the first stay.
+    """
+    if engine.max_devices is None:
+        return workers
+    left, kept = engine.max_devices, set[str]()
+    for worker in sorted(workers, key=lambda worker: -worker.budget.budget_bytes):
+        used = devices_used(worker.node, engine)
+        if used <= left:
+            left -= used
+            kept.add(worker.node.node_id)
+        else:
+            idle[worker.node.node_id] = _too_many(engine)
+    return [worker for worker in workers if worker.node.node_id in kept]
+
+
+def _too_many(engine: Engine) -> str:
+    return f"{engine.name} drives at most {engine.max_devices} devices"
+
+
+def _check_devices(assignments: Iterable[Assignment], engine: Engine) -> None:
+    used = sum(devices_used(a.node, engine) for a in assignments)
+    if engine.max_devices is not None and used > engine.max_devices:
+        raise ManualRangesError(f"the ranges are on {used} devices: {_too_many(engine)}")
 
 
 def _without_ends_too_small(everybody: list[Worker], stack: Stack, idle: dict[str, str]) -> tuple[Seat, ...]:

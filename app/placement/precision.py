@@ -8,8 +8,8 @@ from app.placement.errors import InvalidFieldError
 
 WIDTHS = {
     "f32": 32.0,
-    "f16": 16.0,
     "bf16": 16.0,
+    "f16": 16.0,
     "fp8": 8.0,
     "int8": 8.0,
     "q8_0": 8.5,
@@ -17,6 +17,9 @@ WIDTHS = {
     "nvfp4": 4.5,
 }
 """Bits per parameter, scales included: q8_0 has 16 bits per 32 values, mxfp4 8 per 32, nvfp4 8 per 16."""
+
+CLEARLY = 0.95
+"""A few tensors are always wider than the rest: 16.02 bits per parameter are bf16 already."""
 
 FLOAT = re.compile(r"f([0-9]{1,2})e[0-9]{1,2}m[0-9]{1,2}", re.ASCII)
 """The family of small floats by their bits, exponent and mantissa: ``f8e4m3``."""
@@ -30,6 +33,18 @@ def width_bits(precision: str) -> float | None:
     return float(match[1]) if match and int(match[1]) else None
 
 
+def narrower(model: ModelCost) -> tuple[str, ...]:
+    """The named precisions clearly below the model's present bits per parameter, the widest first, one of each width.
+
+    None without ``params``.
+    """
+    if not model.params:
+        return ()
+    present = 8 * model.total_bytes / model.params
+    found = {bits: name for name, bits in reversed(WIDTHS.items()) if bits < present * CLEARLY}
+    return tuple(found[bits] for bits in sorted(found, reverse=True))
+
+
 def at_precision(model: ModelCost, precision: str) -> ModelCost:
     """The model with its layers stored at another precision; the tables, caches and FLOPs stay as they are.
 
@@ -39,9 +54,9 @@ def at_precision(model: ModelCost, precision: str) -> ModelCost:
     bits = width_bits(precision)
     if bits is None:
         raise InvalidFieldError(f"there is no precision {precision}", "/objective/precision_ladder")
-    if not model.params or not model.total_bytes:
+    if not model.params:
         raise InvalidFieldError("other precisions need the number of parameters", "/model/params")
-    scale = bits * model.params / (8 * model.total_bytes)
+    scale = bits * model.params / (8 * max(1, model.total_bytes))
     return replace(
         model,
         per_layer_bytes=_scaled(model.per_layer_bytes, scale),

@@ -7,6 +7,7 @@ from app.placement.budgets import Reserve
 from app.placement.errors import InvalidFieldError, NoNodesError, Suggestion
 from app.placement.nodes import Node, NodeConfig
 from app.placement.planner import can_place
+from app.placement.precision import at_precision, narrower
 from app.placement.stages import stack_of
 from app.placement.task import Task
 from app.placement.units import GB, INT_MAX
@@ -50,13 +51,13 @@ def affordable_plans(task: Task) -> int:
 
 
 def suggestions(task: Task, plans: int | None = None) -> tuple[Suggestion, ...]:
-    """The largest context, sequences and reserve that fit, and the smallest extra node that would do.
+    """The largest context, sequences, reserve and precision that fit, and the smallest extra node that would do.
 
-    Each by halving, as far as ``plans`` last (by default as many as the task's size affords); what is suggested has
+    Numbers by halving, as far as ``plans`` last (by default as many as the task's size affords); what is suggested has
     been planned.
     """
     fits = Fitting(affordable_plans(task) if plans is None else plans)
-    return tuple(found for suggest in (_context, _sequences, _reserve, _node) for found in suggest(task, fits))
+    return tuple(found for suggest in (_context, _sequences, _precision, _reserve, _node) for found in suggest(task, fits))
 
 
 def _context(task: Task, fits: Fitting) -> Iterator[Suggestion]:
@@ -71,6 +72,14 @@ def _sequences(task: Task, fits: Fitting) -> Iterator[Suggestion]:
         best = _most(task.objective.sequences, lambda n: n > 0 and fits(_with(task, sequences=n)))
         if best:
             yield Suggestion("objective.sequences", best, f"{best} sequences at a time fit")
+
+
+def _precision(task: Task, fits: Fitting) -> Iterator[Suggestion]:
+    """The widest precision below what the layers are stored at now."""
+    for name in narrower(task.model):
+        if fits(replace(task, model=at_precision(task.model, name))):
+            yield Suggestion("objective.precision_ladder", name, f"layers in {name} fit, by an estimate from params")
+            return
 
 
 def _reserve(task: Task, fits: Fitting) -> Iterator[Suggestion]:

@@ -31,14 +31,14 @@ class ObjectiveIn(Strict):
     hop_s: Seconds = 0.002
     order: Literal["any", "given"] = Field("any", description="given: the list's order stays, nodes may be skipped")
     max_stages: Stages | None = None
-    stage_counts: Annotated[list[Stages], Field(fail_fast=True, max_length=10_000)] = Field(
-        [], description="Only these numbers"
+    stage_counts: Annotated[list[Stages], Field(fail_fast=True, max_length=10_000)] | None = Field(
+        None, description="Only these numbers"
     )
     first_node: NodeId | None = Field(None, description="Who holds the embedding")
     last_node: NodeId | None = Field(None, description="Who holds the head")
     slack: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    precision_ladder: Annotated[list[Annotated[str, Field(pattern=PRECISION)]], Field(max_length=16)] = Field(
-        [], description="Precisions to step down to, in order, where the model doesn't fit as it is"
+    precision_ladder: Annotated[list[Annotated[str, Field(pattern=PRECISION)]], Field(max_length=16)] | None = Field(
+        None, description="Precisions to step down to, in order, where the model doesn't fit as it is"
     )
 
     def to_objective(self) -> Objective:
@@ -50,7 +50,7 @@ class ObjectiveIn(Strict):
             self.hop_s,
             self.order,
             self.max_stages,
-            tuple(self.stage_counts),
+            tuple(self.stage_counts or ()),
             self.first_node,
             self.last_node,
             self.slack,

@@ -57,7 +57,7 @@ class _Ask(Strict):
             allow_over_budget=self.allow_over_budget,
             engine=self.engine.to_engine(),
             objective=self.objective.to_objective(),
-            precision_ladder=tuple(self.objective.precision_ladder),
+            precision_ladder=tuple(self.objective.precision_ladder or ()),
             explain=self.explain,
         )
 

@@ -312,7 +312,8 @@ async def test_the_precision_ladder_is_stepped_down_and_the_estimate_is_said(api
     unknown = await api.post(
         "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 12)], model=model(10, 4), objective=ladder)
     )
-    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/model/params")
+    assert (unknown.status_code, unknown.json()["capacity_layers"]) == (409, 3)
+    assert "precision_ladder was not tried" in unknown.json()["detail"]
     never = await api.post(
         "/plan/simulate", json=ask(policy="auto", nodes=[report("a", 1)], model=big, objective=ladder)
     )

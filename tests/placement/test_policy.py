@@ -134,6 +134,8 @@ def test_tensor_parallel_takes_so_many_cards_of_each_node() -> None:
     assert exclusion(cards(16, 16), four) == "has 2 cuda devices, tensor_parallel is 4"
     two = engine("vllm", {"tensor_parallel": 2, "overhead_bytes": 0})
     assert budget(cards(16, 24, 24, gpu_fraction=1.0), 0, two).budget_bytes == 48 * GIB
+    alone = cards(24, 24, gpu_memory="dedicated")
+    assert exclusion(alone, two) == "gpu_memory dedicated is one device, tensor_parallel is 2"
     differ = [replace(cards(4, gpu_fraction=1.0), node_id="a"), replace(cards(2, 2, gpu_fraction=1.0), node_id="b")]
     plan = place(task(layers(8), *differ, engine=engine("vllm", {"overhead_bytes": 0})))
     assert [w for w in plan.warnings if "tensor_parallel" in w] == [
@@ -253,6 +255,7 @@ def with_proof(**change: object) -> Placement:
         (broken(0, est_overhead_bytes=1), "doesn't carry what the engine adds"),
         (broken(0, budget_bytes=1), "has a wrong budget"),
         (broken(0, budget_bytes=1), "is over its budget"),
+        (broken(0, est_stage_s=9.0), "a has a wrong stage time"),
         (broken(0, est_disk_bytes=1), "pages experts to a disk that can't hold them"),
         (broken(0, est_disk_bytes=1), "pages experts that fit in memory"),
         (broken(0, node=replace(node("a", 6), config=NodeConfig(role="standby"))), "should have no part in it"),
@@ -269,6 +272,17 @@ def with_proof(**change: object) -> Placement:
 def test_the_gate_finds_what_is_wrong_with_a_plan(plan: Placement, complaint: str) -> None:
     assert violations(SOUND) == ()
     assert any(complaint in found for found in violations(plan)), violations(plan)
+
+
+def test_the_gate_finds_stages_of_nobody_and_out_of_order() -> None:
+    """Policy auto may order the nodes unless the list's order is given; the reference never does."""
+    first, second = (a.node for a in SOUND.assignments)
+    assert violations(SOUND, nodes=(second, first)) == ()
+    assert violations(SOUND, nodes=(first,)) == ("a stage is on a node that was not asked for",)
+    given = replace(SOUND, objective=replace(SOUND.objective, order="given"))
+    assert violations(given, nodes=(first, second)) == ()
+    for plan in (given, replace(SOUND, proof=None)):
+        assert violations(plan, nodes=(second, first)) == ("the stages leave the order of the list",)
 
 
 def test_the_gate_finds_an_empty_stage_and_a_crowded_host() -> None:
@@ -320,7 +334,7 @@ def test_suggestions_are_plans_that_were_made() -> None:
     asked = replace(task(model, node("a", 8), node("b", 4), context=4096, sequences=2), reserve=Reserve(GIB, 0))
     found = {s.change: s.value for s in suggestions(asked)}
     assert found.keys() == {"objective.context", "nodes"}
-    context = found["objective.context"]
+    context = int(found["objective.context"])
     assert place(replace(asked, objective=replace(asked.objective, context=context))).assignments
     with pytest.raises(DoesNotFitError):
         place(replace(asked, objective=replace(asked.objective, context=context + 1)))

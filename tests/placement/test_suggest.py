@@ -13,7 +13,7 @@ from app.placement.units import INT_MAX
 from tests.placement.build import auto, model, node, task
 
 
-def found(asked: Task) -> dict[str, int]:
+def found(asked: Task) -> dict[str, int | str]:
     return {s.change: s.value for s in suggestions(asked)}
 
 
@@ -30,6 +30,14 @@ def test_fewer_sequences_are_suggested_where_one_at_least_fits() -> None:
     asked = auto(cached, node("a", 57), context=2, sequences=5)
     assert found(asked)["objective.sequences"] == 2
     assert "objective.sequences" not in found(replace(asked, nodes=(node("a", 47),)))
+
+
+def test_the_widest_precision_that_fits_is_suggested() -> None:
+    """40 bytes of 20 parameters are 16 bits each: layers of 10 take 6 at 8.5 bits and 5 at 8, of which four fit 20."""
+    asked = auto(replace(model(4, 10), params=20), node("a", 20))
+    assert found(asked)["objective.precision_ladder"] == "fp8"
+    assert "objective.precision_ladder" not in found(replace(asked, nodes=(node("a", 11),)))
+    assert "objective.precision_ladder" not in found(auto(model(4, 10), node("a", 20)))
 
 
 def test_a_smaller_reserve_is_suggested_where_one_fits() -> None:

@@ -1,14 +1,14 @@
 """Policy ``auto`` between the planner's words and the search's: workers in, assignments and proof out."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
-from app.placement.auto.outcome import Outcome
+from app.placement.auto.devices import Devices, Solver, classes, solve_within
 from app.placement.auto.problem import Problem, Stages
 from app.placement.auto.refusal import fits, refused
 from app.placement.auto.search import solve
 from app.placement.auto.shared import Rooms, solve_shared
-from app.placement.budgets import stage_devices
+from app.placement.budgets import devices_used
 from app.placement.engines import Engine
 from app.placement.hosts import sharing
 from app.placement.objective import Objective
@@ -24,15 +24,14 @@ def best_plan(
 
     Raises DoesNotFitError.
     """
-    engine = task.engine
-    problem = problem_of(stack, workers, engine, task.objective)
-    rooms = Rooms(task.reserve, engine) if sharing((w.node for w in workers), engine) else None
-    outcome = _within_devices(problem, rooms, engine)
+    problem = problem_of(stack, workers, task.engine, task.objective)
+    limited = _limited(task, workers)
+    outcome = (limited or solve)(problem)
     if outcome.stages is None:
-        raise refused(problem, rooms, outcome)
+        raise refused(problem, limited, outcome)
     stages, cuts = outcome.stages, stack.cuts()
-    if rooms is None and not problem.given:
-        stages = _by_name(problem, stages)
+    if not problem.given and not sharing((w.node for w in workers), task.engine):
+        stages = _by_name(problem, _devices(workers, task.engine), stages)
     end = len(cuts) - 1
     assignments = tuple(
         assigned(stack, problem.workers[w], cuts[a], cuts[b], first=a == 0, last=b == end) for w, a, b in stages
@@ -47,22 +46,38 @@ def best_plan(
     return assignments, Proof(value, outcome.best_value, outcome.best_stages, lower, outcome.proven)
 
 
-def _by_name(problem: Problem, stages: Stages) -> Stages:
+def _by_name(problem: Problem, devices: Devices | None, stages: Stages) -> Stages:
     """The same plan with equal nodes, pinned ones apart, in the order of their node_ids, the first of them used."""
-    pinned, workers = {problem.first, problem.last}, problem.workers
-    alike: dict[object, list[int]] = {workers[w].kind: [] for w, _, _ in stages}
-    for at, worker in enumerate(workers):
-        if at not in pinned and worker.kind in alike:
-            alike[worker.kind].append(at)
+    kinds = classes(problem, devices)
+    alike: dict[object, list[int]] = {}
+    for at, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(at)
     names = {kind: iter(found) for kind, found in alike.items()}
-    return tuple((w if w in pinned else next(names[workers[w].kind]), a, b) for w, a, b in stages)
+    return tuple((next(names[kinds[w]]), a, b) for w, a, b in stages)
 
 
 def feasible(task: Task, stack: Stack, workers: Sequence[Worker]) -> bool:
     """Whether any plan is found, whatever its value: much cheaper than the best one. What is found exists."""
-    problem = problem_of(stack, workers, task.engine, task.objective)
-    shared = sharing((w.node for w in workers), task.engine)
-    return fits(problem, Rooms(task.reserve, task.engine) if shared else None)
+    return fits(problem_of(stack, workers, task.engine, task.objective), _limited(task, workers))
+
+
+def _limited(task: Task, workers: Sequence[Worker]) -> Solver | None:
+    """The solver where limits bind several stages together, None where each node's own are all."""
+    solver = None
+    if sharing((w.node for w in workers), task.engine):
+        solver = partial(solve_shared, rooms=Rooms(task.reserve, task.engine))
+    devices = _devices(workers, task.engine)
+    if devices is not None:
+        solver = partial(solve_within, devices=devices, solver=solver or solve)
+    return solver
+
+
+def _devices(workers: Sequence[Worker], engine: Engine) -> Devices | None:
+    """The limit on devices, None where it is one on stages or there is none."""
+    if engine.max_devices is None:
+        return None
+    devices = Devices({w.node.node_id: devices_used(w.node, engine) for w in workers}, engine.max_devices)
+    return devices if devices.binding else None
 
 
 def problem_of(stack: Stack, workers: Sequence[Worker], engine: Engine, objective: Objective) -> Problem:
@@ -94,24 +109,3 @@ def problem_of(stack: Stack, workers: Sequence[Worker], engine: Engine, objectiv
 def ids_at(ids: Sequence[str], node_id: str | None) -> int | None:
     """Where a pinned node stands, None where none is pinned or it is not there."""
     return ids.index(node_id) if node_id in ids else None
-
-
-def _within_devices(problem: Problem, rooms: Rooms | None, engine: Engine) -> Outcome:
-    """The outcome whose stages together don't use more devices than the engine can; fewer stages where they do.
-
-    Stages of several devices are rare where devices are limited: then the limit is on stages, and not proven.
-    """
-    outcome = _solved(problem, rooms)
-    first = outcome
-    while outcome.stages and engine.max_devices:
-        used = sum(max(1, len(stage_devices(problem.workers[w].node, engine))) for w, _, _ in outcome.stages)
-        if used <= engine.max_devices:
-            break
-        counts = tuple(count for count in problem.counts if count < len(outcome.stages or ()))
-        problem = replace(problem, counts=counts)
-        outcome = replace(_solved(problem, rooms), lower_bound=first.lower_bound, proven=False)
-    return outcome
-
-
-def _solved(problem: Problem, rooms: Rooms | None) -> Outcome:
-    return solve(problem) if rooms is None else solve_shared(problem, rooms)

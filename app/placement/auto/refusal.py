@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.placement.auto import given, orders
+from app.placement.auto.devices import Solver
 from app.placement.auto.loads import MIDDLE, Load, ends_of
 from app.placement.auto.outcome import Outcome
 from app.placement.auto.problem import Problem
-from app.placement.auto.shared import Rooms, solve_shared
 from app.placement.auto.states import Reaches, kinds_of, size
 from app.placement.auto.uniform import Uniform
 from app.placement.errors import DoesNotFitError, NodeVerdict
@@ -22,17 +22,16 @@ SCANNED = 400_000
 with fewer."""
 
 
-def fits(problem: Problem, rooms: Rooms | None) -> bool:
-    """Whether a plan is found, whatever its value: exact for equal layers, in given order, and for few nodes."""
+def fits(problem: Problem, limited: Solver | None) -> bool:
+    """Whether a plan is found, whatever its value: exact for equal layers, in given order, and for few nodes.
+
+    ``limited`` solves where limits bind several stages together.
+    """
     if not problem.counts:
         return False
-    if rooms is not None:
-        return (
-            solve_shared(
-                replace(problem, optimize="throughput", slack=0.0, entries=problem.entries // 50), rooms
-            ).stages
-            is not None
-        )
+    if limited is not None:
+        cheap = replace(problem, optimize="throughput", slack=0.0, entries=problem.entries // 50)
+        return limited(cheap).stages is not None
     if problem.given:
         return given.fewest(problem, math.inf) is not None
     if problem.stack.uniform:
@@ -43,15 +42,15 @@ def fits(problem: Problem, rooms: Rooms | None) -> bool:
     return orders.fits(problem)
 
 
-def refused(problem: Problem, rooms: Rooms | None, outcome: Outcome) -> DoesNotFitError:
+def refused(problem: Problem, limited: Solver | None, outcome: Outcome) -> DoesNotFitError:
     """The refusal with its figures."""
     stack = problem.stack
     pages = stack.has_experts and any(worker.disk_bytes > 0 for worker in problem.workers)
     required = stack.required_bytes(paged=pages)
-    if stack.uniform and rooms is None and not problem.given:
+    if stack.uniform and limited is None and not problem.given:
         capacity = Uniform(problem).capacity()
     else:
-        capacity = _largest(problem, lambda m: fits(_first_layers(problem, m), rooms))
+        capacity = _largest(problem, lambda m: fits(_first_layers(problem, m), limited))
     return DoesNotFitError(
         f"model ({stack.n_layers} layers, {required / GB:.1f} GB) does not fit these nodes "
         f"(capacity {capacity} layers). Lower precision, add a node, raise max_ram, or reduce reserve.",

@@ -57,7 +57,8 @@ def suggestions(task: Task, plans: int | None = None) -> tuple[Suggestion, ...]:
     been planned.
     """
     fits = Fitting(affordable_plans(task) if plans is None else plans)
-    return tuple(found for suggest in (_context, _sequences, _precision, _reserve, _node) for found in suggest(task, fits))
+    ways = (_context, _sequences, _precision, _reserve, _node)
+    return tuple(found for suggest in ways for found in suggest(task, fits))
 
 
 def _context(task: Task, fits: Fitting) -> Iterator[Suggestion]:

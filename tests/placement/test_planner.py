@@ -15,7 +15,7 @@ from app.placement.errors import (
     NoNodesError,
     OverBudgetError,
 )
-from app.placement.planner import place
+from app.placement.planner import can_place, place
 from app.placement.plans import Idle
 from app.placement.stages import worker_of
 from app.placement.units import INT_MAX
@@ -47,6 +47,11 @@ def test_a_speed_that_is_unknown_counts_as_one_gflops() -> None:
         2,
         8,
     ]
+
+
+def test_whether_a_policy_of_the_reference_finds_a_plan_is_known_by_planning() -> None:
+    assert can_place(task(model(10, 10), node("a", 100)))
+    assert not can_place(task(model(11, 10), node("a", 100)))
 
 
 def test_weights_that_are_all_zero_leave_it_to_the_room() -> None:

@@ -1,13 +1,16 @@
 """What a plan or a refusal means, in figures that a person can check."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.placement.budgets import budget
-from app.placement.errors import InvalidFieldError
+from app.placement.caps import Caps
+from app.placement.cost import Block
 from app.placement.hosts import host_room, sharing
 from app.placement.nodes import Node
 from app.placement.plans import Assignment, Placement
-from app.placement.stages import Stack, stack_of, worker_of
+from app.placement.stages import stack_of, worker_of
+from app.placement.units import INT_MAX
 
 CONTEXT_MAX = 2**40
 """The largest context that a request may ask for."""
@@ -84,32 +87,59 @@ def max_context(placement: Placement) -> int | None:
     """
     if not any(block.kv_bytes_per_token for block in placement.model.blocks):
         return None
+    growing = _Growing(placement)
     low, high = 0, CONTEXT_MAX + 1
     while low < high - 1:
         middle = (low + high) >> 1
-        low, high = (middle, high) if _fits_at(placement, middle) else (low, middle)
+        low, high = (middle, high) if growing.fits(middle) else (low, middle)
     return low
 
 
-def _fits_at(placement: Placement, context: int) -> bool:
-    try:
-        stack = stack_of(placement.model, placement.engine, context, placement.objective.sequences)
-    except InvalidFieldError:
-        return False
-    held = {a.node.node_id: _held(stack, a) for a in placement.assignments}
-    if any(held[a.node.node_id] > a.budget_bytes for a in placement.assignments):
-        return False
-    groups = sharing((a.node for a in placement.assignments if a.end > a.start), placement.engine).values()
-    return all(
-        sum(held[node.node_id] for node in group) <= host_room(group, placement.reserve, placement.engine)
-        for group in groups
-    )
+class _Growing:
+    """The stages of a plan at any context: bytes that stay, and bytes per cached token by attention window."""
+
+    def __init__(self, placement: Placement) -> None:
+        """O(stages * runs of layers)."""
+        stages, model, now = placement.assignments, placement.model, placement.objective.context
+        stack = stack_of(model, placement.engine, now, placement.objective.sequences)
+        blocks, total = model.blocks, stack.total
+        self.placement = placement
+        self.caches = [_per_token(blocks, a.start, a.end) for a in stages]
+        self.fixed = [a.est_bytes - self._cached(cache, now) for a, cache in zip(stages, self.caches, strict=True)]
+        self.whole = _per_token(blocks, 0, model.n_layers)
+        weights = total.weights + total.experts + stack.overhead + model.embed_bytes + model.head_bytes
+        self.whole_fixed = weights + total.cache - self._cached(self.whole, now)
+        places = {a.node.node_id: at for at, a in enumerate(stages) if a.end > a.start}
+        groups = sharing((stages[at].node for at in places.values()), placement.engine).values()
+        self.hosts = [
+            ([places[node.node_id] for node in group], host_room(group, placement.reserve, placement.engine))
+            for group in groups
+        ]
+
+    def fits(self, context: int) -> bool:
+        """Whether every stage and every host has room, and the sums stay figures. O(stages * windows)."""
+        if self.whole_fixed + self._cached(self.whole, context) > INT_MAX:
+            return False
+        held = [fixed + self._cached(cache, context) for fixed, cache in zip(self.fixed, self.caches, strict=True)]
+        if any(size > a.budget_bytes for size, a in zip(held, self.placement.assignments, strict=True)):
+            return False
+        return all(sum(held[at] for at in group) <= room for group, room in self.hosts)
+
+    def _cached(self, per_token: Mapping[int | None, int], context: int) -> int:
+        engine, sequences = self.placement.engine, self.placement.objective.sequences
+        return sum(engine.cached_tokens(context, sequences, window) * size for window, size in per_token.items())
 
 
-def _held(stack: Stack, stage: Assignment) -> int:
-    layers = stack.sums(stage.start, stage.end)
-    experts = 0 if stage.experts_paged else layers.experts
-    return layers.weights + layers.cache + experts + stack.end_bytes(first=stage.first, last=stage.last)
+def _per_token(blocks: Sequence[Block], start: int, end: int) -> dict[int | None, int]:
+    """Bytes that layers ``[start, end)`` cache per token, by window; a single block goes on beyond its end."""
+    found: dict[int | None, int] = {}
+    at = 0
+    for block in blocks:
+        layers = end - start if len(blocks) == 1 else min(end, at + block.count) - max(start, at)
+        at += block.count
+        if layers > 0 and block.kv_bytes_per_token:
+            found[block.kv_window] = found.get(block.kv_window, 0) + layers * block.kv_bytes_per_token
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,42 +160,23 @@ class NodeFacts:
 
 
 def explain(placement: Placement, nodes: tuple[Node, ...]) -> tuple[NodeFacts, ...]:
-    """The facts of every node that was considered, in its order. O(nodes * runs of layers)."""
-    objective = placement.objective
-    stack = stack_of(placement.model, placement.engine, objective.context, objective.sequences)
+    """The facts of every node that was considered, in its order. O(nodes * log layers), and ``Caps``."""
+    objective, engine, reserve = placement.objective, placement.engine, placement.reserve
+    caps = Caps(stack_of(placement.model, engine, objective.context, objective.sequences))
     stages = {a.node.node_id: a for a in placement.assignments}
     reasons = {idle.node_id: idle.reason for idle in placement.idle}
-    return tuple(_facts(placement, stack, n, stages.get(n.node_id), reasons.get(n.node_id)) for n in nodes)
-
-
-def _facts(placement: Placement, stack: Stack, node: Node, stage: Assignment | None, reason: str | None) -> NodeFacts:
-    engine, reserve = placement.engine, placement.reserve
-    room = budget(node, reserve.of(node, engine), engine)
-    cap = layer_cap(stack, worker_of(node, room, engine).disk_bytes, room.budget_bytes)
-    return NodeFacts(
-        node_id=node.node_id,
-        budget_bytes=room.budget_bytes,
-        limit=room.limit,
-        layer_cap=cap,
-        layers=(stage.start, stage.end) if stage else None,
-        headroom_bytes=stage.headroom_bytes if stage else room.budget_bytes,
-        reason=reason,
-    )
-
-
-def layer_cap(stack: Stack, disk_bytes: int, budget_bytes: int) -> int:
-    """The most layers in a row that fit between the ends, experts in memory or else paged. O(layers)."""
-    room = budget_bytes - stack.overhead
-    if room < 0:
-        return 0
-    bare = [w + c for w, c in zip(stack.prefix("weights"), stack.prefix("cache"), strict=True)]
-    experts = stack.prefix("experts")
-    full = [b + e for b, e in zip(bare, experts, strict=True)]
-    best, resident, paged = 0, 0, 0
-    for end in range(1, stack.n_layers + 1):
-        while full[end] - full[resident] > room:
-            resident += 1
-        while bare[end] - bare[paged] > room or (experts[end] - experts[paged] > disk_bytes and paged < end):
-            paged += 1
-        best = max(best, end - resident, end - paged)
-    return best
+    facts = []
+    for node in nodes:
+        room, stage = budget(node, reserve.of(node, engine), engine), stages.get(node.node_id)
+        facts.append(
+            NodeFacts(
+                node_id=node.node_id,
+                budget_bytes=room.budget_bytes,
+                limit=room.limit,
+                layer_cap=caps.of(worker_of(node, room, engine)),
+                layers=(stage.start, stage.end) if stage else None,
+                headroom_bytes=stage.headroom_bytes if stage else room.budget_bytes,
+                reason=reasons.get(node.node_id),
+            )
+        )
+    return tuple(facts)

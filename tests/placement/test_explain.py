@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-from app.placement.cost import ModelCost
-from app.placement.engines import engine
-from app.placement.explain import CONTEXT_MAX, layer_cap, max_context, objective_value, summarise
+from app.placement.cost import Block, ModelCost
+from app.placement.explain import CONTEXT_MAX, max_context, objective_value, summarise
 from app.placement.planner import place
-from app.placement.stages import stack_of
 from tests.placement.build import auto, model, node, task
 
 CACHED = replace(model(4, 10), kv_bytes_per_layer_token=1)
@@ -39,12 +37,8 @@ def test_a_plan_by_hand_over_its_budget_has_no_context_left() -> None:
     assert max_context(over) == 0
 
 
-def test_nobody_holds_a_layer_without_room_for_what_the_engine_adds() -> None:
-    stack = stack_of(model(4, 10), engine("plain", {"overhead_bytes": 7}), 0, 1)
-    assert [layer_cap(stack, -1, room) for room in (6, 7, 16, 17, 46, 99)] == [0, 0, 0, 1, 3, 4]
-
-
-def test_a_cap_counts_layers_whose_experts_fit_the_disk() -> None:
-    """6 bytes hold one layer of 2 + 4, or three of 2 with 12 bytes of experts on disk."""
-    stack = stack_of(ModelCost(4, 2, 0, 0, expert_bytes_per_layer=4), engine("plain", {}), 0, 1)
-    assert [layer_cap(stack, disk, 6) for disk in (-1, 7, 8, 11, 12, 99)] == [1, 1, 2, 2, 3, 3]
+def test_the_largest_context_counts_the_layers_that_cache() -> None:
+    """Of 4 layers of 10 bytes the second alone caches: 45 bytes hold 5 tokens, whoever holds the others."""
+    blocks = (Block(1, 10), Block(1, 10, kv_bytes_per_token=1), Block(2, 10))
+    plan = place(auto(ModelCost(4, 0, 0, 0, layers=blocks), node("a", 45)))
+    assert max_context(plan) == 5

@@ -180,11 +180,6 @@ class Lane:
             return end
         return max(a, bisect_right(held, held[a] + self.room) - 1)
 
-    def layer_cap(self) -> int:
-        """The most layers that a stage of the worker can have. O(cuts)."""
-        cuts = self.chain.cuts
-        return max(cuts[self.span(a)[1]] - cuts[a] for a in range(self.chain.end))
-
     def reach(self, a: int, limit: float) -> int:
         """The furthest cut of a stage from ``a`` whose value stays within the limit; ``a`` where there is none.
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from app.placement.auto import given, orders
 from app.placement.auto.devices import Solver
-from app.placement.auto.loads import MIDDLE, Load, ends_of
 from app.placement.auto.outcome import Outcome
 from app.placement.auto.problem import Problem
 from app.placement.auto.states import Reaches, kinds_of, size
 from app.placement.auto.uniform import Uniform
+from app.placement.caps import Caps
 from app.placement.errors import DoesNotFitError, NodeVerdict
 from app.placement.units import GB, INT_MAX
 
@@ -64,15 +64,9 @@ def refused(problem: Problem, limited: Solver | None, outcome: Outcome) -> DoesN
 
 def verdicts(problem: Problem) -> tuple[NodeVerdict, ...]:
     """What each node could have given: its budget, and the most layers in the middle of the pipeline."""
-    caps: dict[object, int] = {}
-    uniform, ends = problem.stack.uniform, ends_of(problem.stack)
-    for at, worker in enumerate(problem.workers):
-        if worker.kind not in caps and uniform:
-            caps[worker.kind] = Load(problem.stack, worker, ends, shares=False).most[MIDDLE]
-        elif worker.kind not in caps:
-            caps[worker.kind] = problem.lane(at).layer_cap()
+    caps = Caps(problem.stack)
     return tuple(
-        NodeVerdict(w.node.node_id, w.node.addr, w.budget.budget_bytes, w.budget.limit, caps[w.kind], None)
+        NodeVerdict(w.node.node_id, w.node.addr, w.budget.budget_bytes, w.budget.limit, caps.of(w), None)
         for w in problem.workers
     )
 

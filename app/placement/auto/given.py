@@ -5,6 +5,7 @@ the same nodes never hurts. Others: dynamic programming over cuts.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from app.placement.auto.problem import Problem, Stage, Stages
@@ -38,6 +39,55 @@ def far(problem: Problem, limit: float) -> tuple[Stages | None, float]:
         if not stages and problem.first is not None:
             break
     return None, following
+
+
+def capacity(problem: Problem) -> int:
+    """The most layers short of all that fit with both ends, 0 where none do; where the number of stages is free.
+
+    Each node in turn as the last, the nodes ahead of it as far as they reach. Where it can't go on from there, those
+    ahead of it stop earlier: at the last cut from which it can, since it would get no further from one before.
+    O(nodes * log layers + cuts).
+    """
+    first, last, best, at = problem.first, _last(problem), 0, 0
+    ending = _Ending(problem)
+    for worker in range(first or 0, last + 1):
+        if problem.last in (None, worker):
+            best = ending.most(worker, at, 0 if first in (None, worker) else 1, best)
+        at = max(at, min(problem.lanes[worker].reach(at, math.inf), problem.chain.end - 1))
+        if at == 0 and first is not None:
+            break
+    return min(best, problem.stack.n_layers - 1)
+
+
+class _Ending:
+    """How far a stage gets that holds the head wherever it ends, between two cuts too."""
+
+    def __init__(self, problem: Problem) -> None:
+        """O(layers)."""
+        self.problem, stack = problem, problem.stack
+        self.bare = [w + c for w, c in zip(stack.prefix("weights"), stack.prefix("cache"), strict=True)]
+        self.experts = stack.prefix("experts")
+        self.full = [b + e for b, e in zip(self.bare, self.experts, strict=True)]
+
+    def most(self, worker: int, at: int, low: int, best: int) -> int:
+        """The furthest layer that a stage gets to from a cut between ``low`` and ``at``, if further than ``best``."""
+        cuts = self.problem.chain.cuts
+        for a in range(at, low - 1, -1):
+            if a < at and cuts[a + 1] <= best:
+                break
+            reached = self._furthest(worker, a)
+            if reached > cuts[a]:
+                return max(best, reached)
+        return best
+
+    def _furthest(self, worker: int, a: int) -> int:
+        stack, start, room = self.problem.stack, self.problem.chain.cuts[a], self.problem.workers[worker]
+        left = room.budget.budget_bytes - stack.end_bytes(first=a == 0, last=True)
+        furthest = bisect_right(self.full, self.full[start] + left)
+        if room.disk_bytes >= 0:
+            on_disk = bisect_right(self.experts, self.experts[start] + room.disk_bytes)
+            furthest = max(furthest, min(on_disk, bisect_right(self.bare, self.bare[start] + left)))
+        return furthest - 1
 
 
 def fewest(problem: Problem, limit: float) -> Stages | None:

@@ -33,7 +33,8 @@ def fits(problem: Problem, limited: Solver | None) -> bool:
         cheap = replace(problem, optimize="throughput", slack=0.0, entries=problem.entries // 50)
         return limited(cheap).stages is not None
     if problem.given:
-        return given.fewest(problem, math.inf) is not None
+        found = given.far(problem, math.inf)[0] if problem.any_count else given.fewest(problem, math.inf)
+        return found is not None
     if problem.stack.uniform:
         return Uniform(problem).fewest(math.inf) is not None
     kinds = kinds_of(problem)
@@ -49,8 +50,10 @@ def refused(problem: Problem, limited: Solver | None, outcome: Outcome) -> DoesN
     required = stack.required_bytes(paged=pages)
     if stack.uniform and limited is None and not problem.given:
         capacity = Uniform(problem).capacity()
+    elif limited is None and problem.given and problem.any_count:
+        capacity = given.capacity(problem)
     else:
-        capacity = _largest(problem, lambda m: fits(_first_layers(problem, m), limited))
+        capacity = _largest(problem, lambda m: fits(first_layers(problem, m), limited))
     return DoesNotFitError(
         f"model ({stack.n_layers} layers, {required / GB:.1f} GB) does not fit these nodes "
         f"(capacity {capacity} layers). Lower precision, add a node, raise max_ram, or reduce reserve.",
@@ -71,7 +74,7 @@ def verdicts(problem: Problem) -> tuple[NodeVerdict, ...]:
     )
 
 
-def _first_layers(problem: Problem, n_layers: int) -> Problem:
+def first_layers(problem: Problem, n_layers: int) -> Problem:
     """The same problem for the model's first layers with embedding and head."""
     counts = tuple(count for count in problem.counts if count <= n_layers)
     if isinstance(problem.counts, range):

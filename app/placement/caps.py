@@ -15,9 +15,9 @@ class Caps:
         """O(layers)."""
         self._cuts, self._overhead = stack.cuts(), stack.overhead
         at_cuts = itemgetter(*self._cuts)
-        self._bare = at_cuts([w + c for w, c in zip(stack.prefix("weights"), stack.prefix("cache"), strict=True)])
+        self._bare = at_cuts(stack.prefix("weights", "cache"))
         self._experts = at_cuts(stack.prefix("experts"))
-        self._resident = _lightest(stack, [b + e for b, e in zip(self._bare, self._experts, strict=True)])
+        self._resident = _lightest(stack, at_cuts(stack.prefix("weights", "cache", "experts")))
         self._paged = _lightest(stack, self._bare)
         self._known: dict[tuple[int, int], int] = {}
 

@@ -107,9 +107,10 @@ class Stack:
                 work += layers * one.work
         return Layer(weights, cache, experts, active, work)
 
-    def prefix(self, figure: str) -> list[int]:
-        """The figure of the first 0, 1, .. ``n_layers`` layers."""
-        each = chain.from_iterable(repeat(getattr(layer, figure), count) for count, layer, _ in self.runs)
+    def prefix(self, *figures: str) -> list[int]:
+        """The figures, added up, of the first 0, 1, .. ``n_layers`` layers."""
+        sums = ((count, sum(getattr(layer, figure) for figure in figures)) for count, layer, _ in self.runs)
+        each = chain.from_iterable(repeat(size, count) for count, size in sums)
         return list(accumulate(each, initial=0))
 
     def cuts(self) -> list[int]:

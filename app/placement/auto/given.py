@@ -65,9 +65,9 @@ class _Ending:
     def __init__(self, problem: Problem) -> None:
         """O(layers)."""
         self.problem, stack = problem, problem.stack
-        self.bare = [w + c for w, c in zip(stack.prefix("weights"), stack.prefix("cache"), strict=True)]
+        self.bare = stack.prefix("weights", "cache")
         self.experts = stack.prefix("experts")
-        self.full = [b + e for b, e in zip(self.bare, self.experts, strict=True)]
+        self.full = stack.prefix("weights", "cache", "experts")
 
     def most(self, worker: int, at: int, low: int, best: int) -> int:
         """The furthest layer that a stage gets to from a cut between ``low`` and ``at``, if further than ``best``."""

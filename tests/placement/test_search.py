@@ -118,7 +118,7 @@ TIGHT = {
     "search.MOVES": 0,
     "refusal.MOVES": 0,
     "refusal.SCANNED": 0,
-    "orders.PROBES": 3,
+    "orders.REACH": 1_000_000,
     "levelling.ROUNDS": 4,
 }
 

@@ -6,16 +6,14 @@ node set of least bound is divided first: the first plan that keeps the limit is
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import accumulate
 
-from app.placement.auto.outcome import NOTHING, Outcome, tied
+from app.placement.auto.outcome import NOTHING, Outcome, Solver, tied
 from app.placement.auto.problem import Problem, Stages
 from app.placement.stages import Worker
-
-Solver = Callable[[Problem], Outcome]
 
 SOLVED = 100
 """Node sets that are planned at most; each with a ``PART``th of the entries."""

@@ -18,15 +18,19 @@ from app.placement.auto.problem import Problem, Stages
 from app.placement.auto.pruned import Pruned
 from app.placement.auto.sweep import Sweep
 
-PROBES = 60_000
-"""Reaches that improving may cost, at about 4 us each."""
+REACH = 160
+"""What a stage's reach costs in entries: improving takes at most as many as the budget has."""
 
 Order = tuple[int, ...]
 
 
-def fits(problem: Problem) -> bool:
-    """Whether all layers fit in one of the tried orders."""
-    return any(given.fewest(_ordered(problem, order), math.inf) is not None for order in _orders(problem))
+def any_plan(problem: Problem) -> Stages | None:
+    """The first plan that is found in one of the tried orders."""
+    for order in _orders(problem):
+        stages = given.fewest(_ordered(problem, order), math.inf)
+        if stages is not None:
+            return _renamed(stages, order)
+    return None
 
 
 def best_effort(problem: Problem) -> Outcome:
@@ -103,7 +107,7 @@ def _evaluations(problem: Problem) -> int:
     """How many orders the budget lets us plan."""
     nodes, end = len(problem.workers), problem.chain.end
     if problem.monotone and not problem.sums:
-        return max(1, PROBES // (nodes * (1 if problem.any_count else min(nodes, 16))))
+        return max(1, problem.entries // REACH // (nodes * (1 if problem.any_count else min(nodes, 16))))
     return max(1, problem.entries // 4 // max(1, _window(problem, end)))
 
 

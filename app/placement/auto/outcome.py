@@ -24,6 +24,8 @@ class Outcome:
     proven: bool
 
 
+Solver = Callable[[Problem], Outcome]
+
 NOTHING = Outcome(None, math.inf, 0, math.inf, proven=True)
 """Proven: no plan exists."""
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
-from app.placement.auto.devices import Devices, Solver, classes, solve_within
+from app.placement.auto.devices import Devices, classes, solve_within
+from app.placement.auto.outcome import Solver
 from app.placement.auto.problem import Problem, Stages
-from app.placement.auto.refusal import fits, refused
+from app.placement.auto.refusal import any_plan, fits, refused
 from app.placement.auto.search import solve
 from app.placement.auto.shared import Rooms, solve_shared
 from app.placement.budgets import devices_used
@@ -25,10 +26,9 @@ def best_plan(
     Raises DoesNotFitError.
     """
     problem = problem_of(stack, workers, task.engine, task.objective)
-    limited = _limited(task, workers)
-    outcome = (limited or solve)(problem)
+    outcome = _within_limits(task, workers, solve)(problem)
     if outcome.stages is None:
-        raise refused(problem, limited, outcome)
+        raise refused(problem, outcome, _within_limits(task, workers, any_plan))
     stages, cuts = outcome.stages, stack.cuts()
     if not problem.given and not sharing((w.node for w in workers), task.engine):
         stages = _by_name(problem, _devices(workers, task.engine), stages)
@@ -58,18 +58,16 @@ def _by_name(problem: Problem, devices: Devices | None, stages: Stages) -> Stage
 
 def feasible(task: Task, stack: Stack, workers: Sequence[Worker]) -> bool:
     """Whether any plan is found, whatever its value: much cheaper than the best one. What is found exists."""
-    return fits(problem_of(stack, workers, task.engine, task.objective), _limited(task, workers))
+    problem = problem_of(stack, workers, task.engine, task.objective)
+    return fits(problem, _within_limits(task, workers, any_plan))
 
 
-def _limited(task: Task, workers: Sequence[Worker]) -> Solver | None:
-    """The solver where limits bind several stages together, None where each node's own are all."""
-    solver = None
+def _within_limits(task: Task, workers: Sequence[Worker], solver: Solver) -> Solver:
+    """The solver, within the limits that bind several stages together where there are some."""
     if sharing((w.node for w in workers), task.engine):
-        solver = partial(solve_shared, rooms=Rooms(task.reserve, task.engine))
+        solver = partial(solve_shared, rooms=Rooms(task.reserve, task.engine), solver=solver)
     devices = _devices(workers, task.engine)
-    if devices is not None:
-        solver = partial(solve_within, devices=devices, solver=solver or solve)
-    return solver
+    return solver if devices is None else partial(solve_within, devices=devices, solver=solver)
 
 
 def _devices(workers: Sequence[Worker], engine: Engine) -> Devices | None:

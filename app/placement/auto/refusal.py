@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.placement.auto import given, orders
-from app.placement.auto.devices import Solver
-from app.placement.auto.outcome import Outcome
+from app.placement.auto.outcome import NOTHING, Outcome, Solver
 from app.placement.auto.problem import Problem
 from app.placement.auto.states import Reaches, kinds_of, size
 from app.placement.auto.uniform import Uniform
@@ -21,39 +20,48 @@ SCANNED = 400_000
 """Steps for which every number of layers is tried; beyond, the search halves, as if what fits with more layers fits
 with fewer."""
 
+TRIED = 20
+"""Plans that a limit on several stages together takes, about."""
 
-def fits(problem: Problem, limited: Solver | None) -> bool:
-    """Whether a plan is found, whatever its value: exact for equal layers, in given order, and for few nodes.
 
-    ``limited`` solves where limits bind several stages together.
+def any_plan(problem: Problem) -> Outcome:
+    """Some plan of few stages, whatever its value: much cheaper than the best one.
+
+    Exact for equal layers, in given order, and for few nodes. ``best_value`` is no more than a bound here.
     """
     if not problem.counts:
-        return False
-    if limited is not None:
-        cheap = replace(problem, optimize="throughput", slack=0.0, entries=problem.entries // 50)
-        return limited(cheap).stages is not None
+        return NOTHING
+    exact = True
     if problem.given:
-        found = given.far(problem, math.inf)[0] if problem.any_count else given.fewest(problem, math.inf)
-        return found is not None
-    if problem.stack.uniform:
-        return Uniform(problem).fewest(math.inf) is not None
-    kinds = kinds_of(problem)
-    if size(kinds) * len(kinds) <= MOVES:
-        return Reaches(problem).probe(math.inf)[0]
-    return orders.fits(problem)
+        stages = given.far(problem, math.inf)[0] if problem.any_count else given.fewest(problem, math.inf)
+    elif problem.stack.uniform:
+        stages = Uniform(problem).fewest(math.inf)
+    elif _states(problem) <= MOVES:
+        stages = Reaches(problem).fewest(math.inf)
+    else:
+        stages, exact = orders.any_plan(problem), False
+    if stages is None:
+        return replace(NOTHING, proven=exact)
+    return Outcome(stages, 0.0, len(stages), 0.0, proven=exact)
 
 
-def refused(problem: Problem, limited: Solver | None, outcome: Outcome) -> DoesNotFitError:
-    """The refusal with its figures."""
+def fits(problem: Problem, finder: Solver = any_plan) -> bool:
+    """Whether ``finder``, ``any_plan`` within the limits that bind several stages together, finds one."""
+    return finder(replace(problem, optimize="throughput", slack=0.0)).stages is not None
+
+
+def refused(problem: Problem, outcome: Outcome, finder: Solver = any_plan) -> DoesNotFitError:
+    """The refusal with its figures; ``finder`` as for ``fits``."""
     stack = problem.stack
+    alone = finder is any_plan
     pages = stack.has_experts and any(worker.disk_bytes > 0 for worker in problem.workers)
     required = stack.required_bytes(paged=pages)
-    if stack.uniform and limited is None and not problem.given:
+    if alone and stack.uniform and not problem.given:
         capacity = Uniform(problem).capacity()
-    elif limited is None and problem.given and problem.any_count:
+    elif alone and problem.given and problem.any_count:
         capacity = given.capacity(problem)
     else:
-        capacity = _largest(problem, lambda m: fits(first_layers(problem, m), limited))
+        capacity = _largest(problem, lambda m: fits(first_layers(problem, m), finder), 1 if alone else TRIED)
     return DoesNotFitError(
         f"model ({stack.n_layers} layers, {required / GB:.1f} GB) does not fit these nodes "
         f"(capacity {capacity} layers). Lower precision, add a node, raise max_ram, or reduce reserve.",
@@ -82,11 +90,16 @@ def first_layers(problem: Problem, n_layers: int) -> Problem:
     return replace(problem, stack=problem.stack.truncated(n_layers), counts=counts)
 
 
-def _largest(problem: Problem, holds: Callable[[int], bool]) -> int:
-    """The largest number of layers short of all that holds, 0 where none does."""
+def _states(problem: Problem) -> int:
+    kinds = kinds_of(problem)
+    return size(kinds) * len(kinds)
+
+
+def _largest(problem: Problem, holds: Callable[[int], bool], plans: int) -> int:
+    """The largest number of layers short of all that holds, 0 where none does; ``holds`` costs so many plans."""
     n_layers = problem.stack.n_layers
     kinds = 1 if problem.given else size(kinds_of(problem))
-    if kinds * len(problem.workers) * n_layers <= SCANNED:
+    if plans * kinds * len(problem.workers) * n_layers <= SCANNED:
         return next(filter(holds, range(n_layers - 1, 0, -1)), 0)
     low, high = 0, n_layers
     while low < high - 1:

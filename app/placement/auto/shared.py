@@ -8,9 +8,8 @@ use them, and then parts moved to what the best plan so far leaves over. The pla
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from app.placement.auto.outcome import Outcome, tied
+from app.placement.auto.outcome import Outcome, Solver, tied
 from app.placement.auto.problem import Problem, Stages
-from app.placement.auto.search import solve
 from app.placement.budgets import Budget, Reserve
 from app.placement.engines import Engine
 from app.placement.hosts import host_room, sharing
@@ -44,27 +43,30 @@ class Rooms:
         )
 
 
-def solve_shared(problem: Problem, rooms: Rooms) -> Outcome:
-    """The best plan found that keeps every host within its room; proven where the limit doesn't bind."""
-    free = solve(problem)
-    if free.stages is None or (rooms.kept(problem, free.stages) and _keeps_without_slack(problem, rooms)):
+def solve_shared(problem: Problem, rooms: Rooms, solver: Solver) -> Outcome:
+    """The best plan found that keeps every host within its room; proven where the limit doesn't bind.
+
+    ``solver`` plans without regard to hosts.
+    """
+    free = solver(problem)
+    if free.stages is None or (rooms.kept(problem, free.stages) and _keeps_without_slack(problem, rooms, solver)):
         return free
     hosts = _hosts(problem, rooms)
     pool: list[Stages] = [free.stages] if rooms.kept(problem, free.stages) else []
     for division in _divisions(problem, rooms, hosts, free.stages):
-        pool += _planned(problem, rooms, division)
+        pool += _planned(problem, rooms, division, solver)
     for _ in range(ROUNDS if pool else 0):
-        pool += _planned(problem, rooms, _leftover(problem, rooms, hosts, min(pool, key=problem.value)))
+        pool += _planned(problem, rooms, _leftover(problem, rooms, hosts, min(pool, key=problem.value)), solver)
     if not pool:
         return Outcome(None, free.best_value, 0, free.lower_bound, proven=False)
     return _chosen(problem, pool, free)
 
 
-def _keeps_without_slack(problem: Problem, rooms: Rooms) -> bool:
+def _keeps_without_slack(problem: Problem, rooms: Rooms, solver: Solver) -> bool:
     """Whether the best plan itself keeps the rooms; one that spent slack may although the best one doesn't."""
     if problem.slack == 0:
         return True
-    best = solve(replace(problem, slack=0.0)).stages
+    best = solver(replace(problem, slack=0.0)).stages
     return best is not None and rooms.kept(problem, best)
 
 
@@ -129,12 +131,12 @@ def _leftover(problem: Problem, rooms: Rooms, hosts: list[list[int]], best: Stag
     return division
 
 
-def _planned(problem: Problem, rooms: Rooms, division: Division) -> list[Stages]:
+def _planned(problem: Problem, rooms: Rooms, division: Division, solver: Solver) -> list[Stages]:
     """The best plan of the division, and the one of fewest stages within the slack, as far as they keep the rooms."""
     workers = list(problem.workers)
     for at, part in division.items():
         own = workers[at].budget
         workers[at] = workers[at]._replace(budget=Budget(min(own.budget_bytes, part), own.limit))
     divided = replace(problem, workers=tuple(workers), entries=problem.entries // 20)
-    found = [solve(replace(divided, slack=slack)).stages for slack in sorted({0.0, problem.slack})]
+    found = [solver(replace(divided, slack=slack)).stages for slack in sorted({0.0, problem.slack})]
     return [stages for stages in found if stages is not None and rooms.kept(problem, stages)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.placement.auto import orders, refusal, search
+from app.placement.auto import refusal, search
 from app.placement.auto.orders import best_effort
 from app.placement.auto.outcome import NOTHING, Outcome
 from app.placement.auto.prices import prices
@@ -57,14 +57,13 @@ def test_a_bottleneck_is_found_without_all_sets_of_nodes_and_its_bound_is_near()
 
 
 @pytest.mark.usefixtures("without_states")
-def test_improving_moves_nodes_while_that_helps_and_ends_with_its_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_improving_moves_nodes_while_that_helps_and_ends_with_its_budget() -> None:
     """No order by speed or size puts a before b before c, where no stage takes more than 1.5 s."""
     cost = ModelCost(4, 0, 0, 0, layers=tuple(Block(1, 10, s * SECOND) for s in (4.0, 1.0, 1.0, 2.0)))
     problem = problem_for(auto(cost, *fleet(3.0, 1.0, 2.0, rams=(20, 10, 20))))
     found = solve(problem)
     assert (named(problem, found), found.best_value) == ([("a", 0, 1), ("b", 1, 2), ("c", 2, 4)], 1.5)
-    monkeypatch.setattr(orders, "PROBES", 0)
-    once = solve(problem)
+    once = solve(replace(problem, entries=0))
     assert (named(problem, once), once.proven) == ([("a", 0, 2), ("c", 2, 4)], False)
 
 
@@ -90,7 +89,7 @@ def test_what_no_tried_order_holds_is_not_proven_to_fit_nowhere(optimize: str) -
     problem = problem_for(auto(cost, *fleet(1.0, 2.0, rams=(50, 50)), optimize=optimize))
     found = best_effort(problem)
     assert (found.stages, found.proven) == (None, False)
-    assert not refusal.fits(problem, None)
+    assert not refusal.fits(problem)
 
 
 @pytest.mark.usefixtures("without_states")

@@ -18,8 +18,8 @@ def test_the_sweep_counts_as_many_layers_as_trying_every_number(data: st.DataObj
     task = data.draw(tasks(optimize="throughput", order="given", layered=True, experts=data.draw(st.booleans())))
     free = replace(task.objective, max_stages=None, stage_counts=())
     problem = problem_for(replace(task, objective=free))
-    if not problem.any_count or refusal.fits(problem, None):
+    if not problem.any_count or refusal.fits(problem):
         return
     tried = range(problem.stack.n_layers - 1, 0, -1)
-    most = next((m for m in tried if refusal.fits(refusal.first_layers(problem, m), None)), 0)
+    most = next((m for m in tried if refusal.fits(refusal.first_layers(problem, m))), 0)
     assert given.capacity(problem) == most

@@ -122,7 +122,7 @@ class _Search:
         if not allowed or not pins <= set(members):
             return NOTHING
         first, last = (None if pin is None else members.index(pin) for pin in (self.problem.first, self.problem.last))
-        found = self.solver(replace(self.problem, workers=workers, counts=allowed, first=first, last=last))
+        found = self.solver(self.problem.among(workers, counts=allowed, first=first, last=last))
         if found.stages is None:
             return found
         return replace(found, stages=tuple((members[worker], a, b) for worker, a, b in found.stages))

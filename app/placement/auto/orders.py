@@ -194,15 +194,12 @@ def _near(problem: Problem, order: Order, stages: Stages) -> Iterator[Order]:
 
 
 def _ordered(problem: Problem, order: Order) -> Problem:
-    ordered = replace(
-        problem,
-        workers=tuple(problem.workers[at] for at in order),
+    ordered = problem.among(
+        [problem.workers[at] for at in order],
         given=True,
         first=None if problem.first is None else order.index(problem.first),
         last=None if problem.last is None else order.index(problem.last),
     )
-    ordered.__dict__["chain"] = problem.chain
-    ordered.__dict__["kinds"] = problem.kinds
     ordered.__dict__["lanes"] = [problem.lanes[at] for at in order]
     ordered.__dict__["monotone"] = problem.monotone
     return ordered

@@ -10,9 +10,10 @@ that is shortened never gets a larger value.
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from app.placement.stages import Stack, Worker
 
@@ -64,6 +65,13 @@ class Problem:
         if lane is None:
             lane = self.kinds[kind] = Lane(self.chain, worker, shares=self.optimize == "memory")
         return lane
+
+    def among(self, workers: Sequence[Worker], **changes: Any) -> "Problem":
+        """The problem on other workers; what is known of the stack and of kinds of workers is shared."""
+        other = replace(self, workers=tuple(workers), **changes)
+        other.__dict__["chain"] = self.chain
+        other.__dict__["kinds"] = self.kinds
+        return other
 
     @property
     def any_count(self) -> bool:
@@ -186,6 +194,8 @@ class Lane:
         For monotone values. O(log cuts).
         """
         low, high = a, self.span(a)[1]
+        if limit == math.inf:
+            return high
         value = self.value
         while low < high:
             middle = (low + high + 1) >> 1

@@ -18,6 +18,9 @@ from app.placement.nodes import Node
 ROUNDS = 3
 """How often the division follows the best plan found."""
 
+PART = 20
+"""Each division has a ``PART``th of the entries."""
+
 Division = dict[int, int]
 """Bytes per worker of a shared host."""
 
@@ -137,6 +140,6 @@ def _planned(problem: Problem, rooms: Rooms, division: Division, solver: Solver)
     for at, part in division.items():
         own = workers[at].budget
         workers[at] = workers[at]._replace(budget=Budget(min(own.budget_bytes, part), own.limit))
-    divided = replace(problem, workers=tuple(workers), entries=problem.entries // 20)
+    divided = problem.among(workers, entries=problem.entries // PART)
     found = [solver(replace(divided, slack=slack)).stages for slack in sorted({0.0, problem.slack})]
     return [stages for stages in found if stages is not None and rooms.kept(problem, stages)]

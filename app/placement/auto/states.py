@@ -73,11 +73,27 @@ def named(kinds: tuple[Kind, ...], stages: list[Stage]) -> Stages:
     return tuple((next(left[kind]), a, b) for kind, a, b in stages)
 
 
+class _Reach(dict[int, int]):
+    """The furthest cut from each cut that is asked for, and the least value beyond the limit among those."""
+
+    def __init__(self, lane: Lane, limit: float) -> None:
+        super().__init__()
+        self.following = math.inf
+        self._lane = lane
+        self._limit = limit
+
+    def __missing__(self, a: int) -> int:
+        """O(log cuts)."""
+        b = self[a] = self._lane.reach(a, self._limit)
+        self.following = min(self.following, self._lane.after(a, b))
+        return b
+
+
 class Reaches:
     """The furthest cut of every state within a limit; for monotone values.
 
-    ``furthest[state]`` is the largest of ``reach(furthest[state before], kind)``: O(states * kinds) per limit, after a
-    table of every kind's reach from every cut.
+    ``furthest[state]`` is the largest of ``reach(furthest[state before], kind)``: O(states * kinds) per limit, and
+    O(log cuts) for every cut that a kind starts from.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -109,11 +125,11 @@ class Reaches:
         return None, following
 
     def _at_most(self, limit: float, count: int, close: int) -> tuple[Stages | None, float]:
-        tables = [_reaches(kind.lane, limit) for kind in self.states.kinds]
-        furthest, via = self._furthest([table for table, _ in tables])
+        tables = [_Reach(kind.lane, limit) for kind in self.states.kinds]
+        furthest, via = self._furthest(tables)
         state = self._done(furthest, count, close)
         if state is None:
-            return None, min((then for _, then in tables), default=math.inf)
+            return None, min((table.following for table in tables), default=math.inf)
         return self._stages(state, furthest, via), limit
 
     def _close(self, limit: float) -> tuple[int, float]:
@@ -125,7 +141,7 @@ class Reaches:
         close = next((a for a, value in enumerate(finals) if value <= limit and value < math.inf), end + 1)
         return close, min((value for value in finals if value > limit), default=math.inf)
 
-    def _furthest(self, tables: list[list[int]]) -> tuple[list[int], list[int]]:
+    def _furthest(self, tables: list[_Reach]) -> tuple[list[int], list[int]]:
         """The furthest cut of each state and who got there."""
         used, end = self.states.used, self.end
         furthest, via = [-1] * len(used), [0] * len(used)
@@ -199,21 +215,6 @@ class Reaches:
             stages.append((via[state], furthest[before], furthest[state]))
             state = before
         return named(self.states.kinds, stages[::-1]) + tail
-
-
-def _reaches(lane: Lane, limit: float) -> tuple[list[int], float]:
-    """The furthest cut from every cut, and the least value beyond the limit. O(cuts): both ends only move on."""
-    end, value, following, b = lane.chain.end, lane.value, math.inf, 0
-    table = []
-    for a in range(end):
-        furthest = lane.span(a)[1]
-        b = max(a, b)
-        while b < furthest and (longer := value(a, b + 1)) <= limit:
-            b += 1
-        if b < furthest and longer < following:
-            following = longer
-        table.append(b)
-    return [*table, end], following
 
 
 class Costs:

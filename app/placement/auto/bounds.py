@@ -9,8 +9,8 @@ SAFE = 1 - 1e-12
 """Keeps a bound below the value it bounds in spite of rounding."""
 
 HALVINGS = 40
-STEPS = 500_000
-"""Stages that a bottleneck's bound may look at, at about 1.5 us each; with fewer than one halving it is ``work``."""
+STEP = 20
+"""What a stage that a bottleneck's bound looks at costs in entries; with fewer than one halving it is ``work``."""
 
 
 def work(problem: Problem) -> float:
@@ -42,7 +42,7 @@ def _bottleneck(problem: Problem) -> float:
     """
     chain, low, high = problem.chain, work(problem), math.inf
     measures = [list(range(chain.end + 1)), chain.work, chain.hungry, chain.bare]
-    halvings = min(HALVINGS, STEPS // (len({id(lane) for lane in problem.lanes}) * chain.end) - 1)
+    halvings = min(HALVINGS, problem.entries // STEP // (len({id(lane) for lane in problem.lanes}) * chain.end) - 1)
     if halvings < 1:
         return low
     if not _coverable(problem, measures, math.inf):

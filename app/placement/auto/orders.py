@@ -21,13 +21,21 @@ from app.placement.auto.sweep import Sweep
 REACH = 160
 """What a stage's reach costs in entries: improving takes at most as many as the budget has."""
 
+PROBES = 8
+"""Limits that are tried in one order, about."""
+
+FIRST = 8
+"""The first orders; each may cost a part of the budget."""
+
 Order = tuple[int, ...]
+
+Found = tuple[float, Order, Stages]
 
 
 def any_plan(problem: Problem) -> Stages | None:
     """The first plan that is found in one of the tried orders."""
     for order in _orders(problem):
-        stages = given.fewest(_ordered(problem, order), math.inf)
+        stages = _few(_ordered(problem, order), math.inf)
         if stages is not None:
             return _renamed(stages, order)
     return None
@@ -82,10 +90,9 @@ def _priceable(problem: Problem) -> bool:
 
 def _improved(problem: Problem, lower: float) -> Stages | None:
     """The best of the first orders, then of orders near the best, as long as the budget lasts."""
-    planned = _planner(problem, lower)
-    best: tuple[float, Order, Stages] | None = None
+    best: Found | None = None
     for order in _orders(problem):
-        best = _better(problem, planned, order, best)
+        best = _better(problem, lower, order, best)
     if best is None:
         return None
     evaluations = _evaluations(problem)
@@ -94,59 +101,82 @@ def _improved(problem: Problem, lower: float) -> Stages | None:
         moved = False
         for order in () if problem.given else _near(problem, best[1], best[2]):
             evaluations -= 1
-            found = _better(problem, planned, order, best)
+            found = _better(problem, lower, order, best)
             if found is not best and found is not None:
                 best, moved = found, True
                 break
             if evaluations <= 0:
                 break
-    return best[2]
+    return _shortened(problem, best)
+
+
+def _shortened(problem: Problem, best: Found) -> Stages:
+    """Within the same limit the fewest stages in the same order, as far as the budget lasts."""
+    value, order, stages = best
+    if problem.sums or not problem.monotone:
+        return stages
+    return _renamed(_few(_ordered(problem, order), value) or (), order) or stages
+
+
+def _few(ordered: Problem, limit: float) -> Stages | None:
+    return given.few(ordered, limit, ordered.entries // REACH // FIRST)
 
 
 def _evaluations(problem: Problem) -> int:
     """How many orders the budget lets us plan."""
-    nodes, end = len(problem.workers), problem.chain.end
+    nodes = _kept(problem)
     if problem.monotone and not problem.sums:
         return max(1, problem.entries // REACH // (nodes * (1 if problem.any_count else min(nodes, 16))))
-    return max(1, problem.entries // 4 // max(1, _window(problem, end)))
+    return max(1, problem.entries // 4 // max(1, _window(problem, nodes)))
 
 
-def _window(problem: Problem, end: int) -> int:
-    counted = not problem.any_count
-    return len(problem.workers) * end * end // 2 * (max(problem.counts) if counted else 1)
+def _window(problem: Problem, nodes: int) -> int:
+    """Entries of the sweep in one order of so many nodes."""
+    most = max(problem.counts)
+    counted = not problem.any_count and nodes > most
+    return nodes * problem.chain.end**2 // 2 * (most if counted else 1)
 
 
-Planned = Callable[[Problem, float], Stages | None]
+def _kept(problem: Problem) -> int:
+    """How many nodes an order has: all, or no more than a plan can use where the budget doesn't last for all."""
+    nodes, most = len(problem.workers), max(problem.counts)
+    if problem.given or not isinstance(problem.counts, range):
+        return nodes
+    if problem.sums or not problem.monotone:
+        cost = _window(problem, nodes)
+    else:
+        cost = REACH * nodes * (1 if problem.any_count else PROBES * most)
+    return nodes if cost <= problem.entries // FIRST else min(nodes, most)
 
 
-def _planner(problem: Problem, lower: float) -> Planned:
-    """How one order is planned: exactly where the budget lets, better than the value given or not at all."""
-
-    def bottleneck(ordered: Problem, limit: float) -> Stages | None:
-        below = math.nextafter(limit, 0.0) if limit < math.inf else limit
-        if not given.probe(ordered, below)[0]:
-            return None
-        value = smallest(partial(given.probe, ordered), lower)
-        return None if value is None else given.fewest(ordered, value)
-
-    def swept(ordered: Problem, limit: float) -> Stages | None:  # noqa: ARG001  # a sweep has no use for a limit
-        hop, counted = (ordered.hop_s if ordered.sums else 0.0), not ordered.any_count
-        sweep = Sweep(ordered, counted=counted, fee=hop)
-        count = min(ordered.counts, key=sweep.best) if counted else 0
-        return sweep.stages(count) if sweep.best(count) < math.inf else None
-
-    def fitting(ordered: Problem, limit: float) -> Stages | None:  # noqa: ARG001  # it takes what fits
-        return given.fewest(replace(ordered, optimize="throughput"), math.inf)
-
-    if problem.monotone and not problem.sums:
-        return bottleneck
-    return swept if _window(problem, problem.chain.end) <= problem.entries else fitting
+def _planned(ordered: Problem, lower: float, limit: float) -> Stages | None:
+    """One order planned exactly where the budget lets, better than the limit or not at all."""
+    if ordered.monotone and not ordered.sums:
+        return _bottleneck(ordered, lower, limit)
+    if _window(ordered, len(ordered.workers)) <= ordered.entries // FIRST:
+        return _swept(ordered)
+    return _few(replace(ordered, optimize="throughput"), math.inf)
 
 
-def _better(
-    problem: Problem, planned: Planned, order: Order, best: tuple[float, Order, Stages] | None
-) -> tuple[float, Order, Stages] | None:
-    stages = planned(_ordered(problem, order), best[0] if best else math.inf)
+def _bottleneck(ordered: Problem, lower: float, limit: float) -> Stages | None:
+    below = math.nextafter(limit, 0.0) if limit < math.inf else limit
+    if not given.probe(ordered, below)[0]:
+        return None
+    value = smallest(partial(given.probe, ordered), lower)
+    if value is None:
+        return None
+    return given.far(ordered, value)[0] if ordered.any_count else given.fewest(ordered, value)
+
+
+def _swept(ordered: Problem) -> Stages | None:
+    hop, counted = (ordered.hop_s if ordered.sums else 0.0), not ordered.any_count
+    sweep = Sweep(ordered, counted=counted, fee=hop)
+    count = min(ordered.counts, key=sweep.best) if counted else 0
+    return sweep.stages(count) if sweep.best(count) < math.inf else None
+
+
+def _better(problem: Problem, lower: float, order: Order, best: Found | None) -> Found | None:
+    stages = _planned(_ordered(problem, order), lower, best[0] if best else math.inf)
     if stages is None:
         return best
     named = _renamed(stages, order)
@@ -167,9 +197,12 @@ def _orders(problem: Problem) -> Iterator[Order]:
         lambda at: min(workers[at].bytes_per_s, workers[at].flops_per_s),
         lambda at: workers[at].flops_per_s * workers[at].budget.budget_bytes,
     )
+    pins = {problem.first, problem.last} - {None}
+    inner, kept = [at for at in everybody if at not in pins], _kept(problem) - len(pins)
     for key in keys:
-        yield _pinned(problem, sorted(everybody, key=key, reverse=True))
-        yield _pinned(problem, sorted(everybody, key=key))
+        largest = sorted(inner, key=key, reverse=True)[:kept]
+        yield _pinned(problem, largest)
+        yield _pinned(problem, sorted(largest, key=key))
 
 
 def _pinned(problem: Problem, order: Sequence[int]) -> Order:
@@ -180,7 +213,8 @@ def _pinned(problem: Problem, order: Sequence[int]) -> Order:
 
 
 def _near(problem: Problem, order: Order, stages: Stages) -> Iterator[Order]:
-    """The order with a node taken out and put elsewhere, or two nodes swapped; those in use first."""
+    """The order with a node put elsewhere, swapped with another or with one outside of it; those in use first."""
+    outside = sorted(set(range(len(problem.workers))) - set(order))
     used = {worker for worker, _, _ in stages}
     places = sorted(range(len(order)), key=lambda place: order[place] not in used)
     for source in places:
@@ -191,6 +225,8 @@ def _near(problem: Problem, order: Order, stages: Stages) -> Iterator[Order]:
                 swapped = list(order)
                 swapped[source], swapped[target] = swapped[target], swapped[source]
                 yield _pinned(problem, swapped)
+        for other in outside if order[source] not in (problem.first, problem.last) else ():
+            yield _pinned(problem, [*order[:source], other, *order[source + 1 :]])
 
 
 def _ordered(problem: Problem, order: Order) -> Problem:

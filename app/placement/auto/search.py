@@ -20,6 +20,9 @@ MOVES = 500_000
 EXACT_MOVES = 25_000
 """The same where a number of stages is demanded, which takes sets of cuts instead of cuts: 20 times the time."""
 
+REACH = 10
+"""Entries for each stage that is looked at for the fewest of them: 2 s where there are as many as the budget has."""
+
 
 def solve(problem: Problem) -> Outcome:
     """The best plan within the step budgets. See ``docs/planner.md`` for what is exact."""
@@ -50,7 +53,7 @@ def _chosen(
 def _in_order(problem: Problem) -> Outcome:
     if problem.monotone and not problem.sums:
         least = smallest(partial(given.probe, problem), bounds.work(problem))
-        return _chosen(problem, least, partial(given.fewest, problem))
+        return _chosen(problem, least, partial(given.few, problem, reaches=problem.entries // REACH))
     counted = not problem.any_count or problem.slack > 0
     if problem.stack.uniform and problem.sums and not counted:
         return least_in_line(problem)

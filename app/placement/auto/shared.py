@@ -140,6 +140,6 @@ def _planned(problem: Problem, rooms: Rooms, division: Division, solver: Solver)
     for at, part in division.items():
         own = workers[at].budget
         workers[at] = workers[at]._replace(budget=Budget(min(own.budget_bytes, part), own.limit))
-    divided = problem.among(workers, entries=problem.entries // PART)
-    found = [solver(replace(divided, slack=slack)).stages for slack in sorted({0.0, problem.slack})]
+    slacks, entries = sorted({0.0, problem.slack}), problem.entries // PART
+    found = [solver(problem.among(workers, entries=entries, slack=slack)).stages for slack in slacks]
     return [stages for stages in found if stages is not None and rooms.kept(problem, stages)]

@@ -38,7 +38,7 @@ def test_a_node_that_is_full_leaves_its_share_to_the_other() -> None:
 
 def test_a_bound_that_would_take_too_many_steps_is_that_of_speed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is it asked then whether anything fits at all."""
-    monkeypatch.setattr(bounds, "STEPS", 2 * 4)
+    monkeypatch.setattr(bounds, "STEP", 10_000_000 // 8)
     assert bound(model(4, 10, flops=SECOND), node("a", 10, gflops=1.0), node("b", 20, gflops=1.0)) == pytest.approx(2.0)
     assert bound(model(4, 10, flops=SECOND), node("a", 10, gflops=1.0), node("b", 40, gflops=1.0)) == pytest.approx(2.0)
 

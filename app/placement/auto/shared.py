@@ -7,6 +7,7 @@ use them, and then parts moved to what the best plan so far leaves over. The pla
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from app.placement.auto.outcome import Outcome, Solver, tied
 from app.placement.auto.problem import Problem, Stages
@@ -17,6 +18,11 @@ from app.placement.nodes import Node
 
 ROUNDS = 3
 """How often the division follows the best plan found."""
+
+SIZE = 2_000_000
+"""Nodes times layers that are planned at most, all divisions together, but for the ``FEWEST`` first ones."""
+
+FEWEST = 3
 
 PART = 20
 """Each division has a ``PART``th of the entries."""
@@ -56,9 +62,10 @@ def solve_shared(problem: Problem, rooms: Rooms, solver: Solver) -> Outcome:
         return free
     hosts = _hosts(problem, rooms)
     pool: list[Stages] = [free.stages] if rooms.kept(problem, free.stages) else []
-    for division in _divisions(problem, rooms, hosts, free.stages):
+    tried = max(FEWEST, SIZE // (len(problem.workers) * problem.stack.n_layers))
+    for division in islice(_divisions(problem, rooms, hosts, free.stages), tried):
         pool += _planned(problem, rooms, division, solver)
-    for _ in range(ROUNDS if pool else 0):
+    for _ in range(min(ROUNDS, tried - FEWEST) if pool else 0):
         pool += _planned(problem, rooms, _leftover(problem, rooms, hosts, min(pool, key=problem.value)), solver)
     if not pool:
         return Outcome(None, free.best_value, 0, free.lower_bound, proven=False)
@@ -90,17 +97,17 @@ def _hosts(problem: Problem, rooms: Rooms) -> list[list[int]]:
 
 
 def _divisions(problem: Problem, rooms: Rooms, hosts: list[list[int]], free: Stages) -> Iterator[Division]:
-    """Ways to divide every host: its best node alone, even parts of its best two, three, .., and by use."""
+    """Ways to divide every host: by use, its best node alone, even parts of its best two, three, .."""
     used = {worker: problem.lanes[worker].held(a, b) for worker, a, b in free}
     ranks: tuple[Callable[[int], float], ...] = (
         lambda at: -problem.workers[at].flops_per_s,
         lambda at: -problem.workers[at].budget.budget_bytes,
     )
+    yield _parts(problem, rooms, hosts, [[at for at in host if at in used] or host for host in hosts], used)
     for rank in ranks:
         for size in range(1, max(map(len, hosts)) + 1):
             chosen = [sorted(host, key=rank)[:size] for host in hosts]
             yield _parts(problem, rooms, hosts, chosen, {})
-    yield _parts(problem, rooms, hosts, [[at for at in host if at in used] or host for host in hosts], used)
 
 
 def _parts(

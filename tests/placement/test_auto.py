@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from app.placement.budgets import Reserve
 from app.placement.check import violations
+from app.placement.cost import Block, ModelCost
 from app.placement.engines import PLAIN
 from app.placement.errors import DoesNotFitError
 from app.placement.planner import place
 from app.placement.task import Task
 from tests.placement.brute import largest_model, optimum, plans
+from tests.placement.build import auto, node
 from tests.placement.drawn import tasks
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
@@ -211,3 +213,13 @@ def test_the_order_of_the_list_means_nothing_unless_it_is_given(data: st.DataObj
     other = place(shuffled)
     assert other.assignments == plan.assignments
     assert other.proof == plan.proof
+
+
+@pytest.mark.parametrize("order", ["any", "given"])
+@pytest.mark.parametrize("layered", [False, True])
+def test_layers_that_take_no_time_make_the_fewest_stages_too(order: str, *, layered: bool) -> None:
+    """Two nodes of three hold six layers; the others would do in three or four stages."""
+    layers = (Block(3, 10, 0.0), Block(3, 11, 0.0)) if layered else (Block(6, 10, 0.0),)
+    nodes = [node(name, ram) for name, ram in (("a", 22), ("b", 33), ("c", 33), ("d", 22))]
+    plan = place(auto(ModelCost(6, 0, 0, 0, layers=layers), *nodes, optimize="latency", order=order))
+    assert len(plan.assignments) == 2

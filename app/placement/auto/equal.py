@@ -143,7 +143,10 @@ def _solved(problem: Problem, loads: list[Load], core: list[int], most: int, bou
             found[count or -1] = sack.stages(count)
     if not found:
         return Outcome(None, math.inf, 0, math.inf, proven=False)
-    return chosen(problem, list(found.values()))
+    best = chosen(problem, list(found.values()))
+    if bound == 0 and not most:
+        return _solved(problem, loads, core, most, best.best_value or 1.0)
+    return best
 
 
 def _item(problem: Problem, load: Load, at: int, fee: float) -> Item:

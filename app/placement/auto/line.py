@@ -42,7 +42,7 @@ def _planned(problem: Problem, loads: list[Load], members: list[int]) -> list[St
     several = _Line(problem, loads, problem.hop_s, members).stages()
     if several is None:
         return []
-    fewer = _Line(problem, loads, problem.hop_s + TIE * problem.value(several), members).stages()
+    fewer = _Line(problem, loads, problem.hop_s + TIE * (problem.value(several) or 1.0), members).stages()
     return [several] if fewer is None else [several, fewer]
 
 

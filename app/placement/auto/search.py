@@ -58,7 +58,7 @@ def _in_order(problem: Problem) -> Outcome:
     if problem.stack.uniform and problem.sums and not counted:
         return least_in_line(problem)
     rows = (max(problem.counts) if counted else 1) * len(problem.workers)
-    if rows * problem.chain.end**2 // 2 > problem.entries:
+    if rows * problem.chain.end**2 // 3 > problem.entries:
         return orders.best_effort(problem)
     return _swept(problem, counted=counted)
 
@@ -74,7 +74,7 @@ def _swept(problem: Problem, *, counted: bool) -> Outcome:
         return NOTHING
     value = problem.value(sweep.stages())
     within = None if problem.sums else value
-    stages = Sweep(problem, counted=False, fee=hop + TIE * value * problem.sums, within=within).stages()
+    stages = Sweep(problem, counted=False, fee=hop + TIE * (value or 1.0) * problem.sums, within=within).stages()
     return Outcome(levelled(problem, stages, tied(problem, value, 0.0)), value, len(stages), value, proven=True)
 
 

@@ -49,10 +49,10 @@ def best_effort(problem: Problem) -> Outcome:
     lower = bounds.lower(problem)
     if lower == math.inf:
         return NOTHING
-    stages = _improved(problem, lower)
-    if stages is None:
+    found = _improved(problem, lower)
+    if found is None:
         return Outcome(None, math.inf, 0, lower, proven=False)
-    value = problem.value(stages)
+    value, _, stages = found
     if problem.sums and _priceable(problem):
         priced = prices(problem, stages)
         lower = max(lower, priced.bound)
@@ -60,8 +60,9 @@ def best_effort(problem: Problem) -> Outcome:
             search, lower = _deepened(problem, priced, lower, value)
             if search is not None:
                 return by_count(problem, {count: v for count, (v, _) in search.found.items()}, search.stages)
-    stages = levelled(problem, stages, tied(problem, value, 0.0))
-    return Outcome(stages, value, len(stages), min(lower, value), proven=value <= tied(problem, lower, 0.0))
+    best, limit = _fewer(problem, found, tied(problem, value, 0.0)), tied(problem, value, problem.slack)
+    stages = levelled(problem, _fewer(problem, found, limit) if problem.slack else best, limit)
+    return Outcome(stages, value, len(best), min(lower, value), proven=value <= tied(problem, lower, 0.0))
 
 
 def _deepened(problem: Problem, priced: Prices, lower: float, value: float) -> tuple[Pruned | None, float]:
@@ -88,7 +89,7 @@ def _priceable(problem: Problem) -> bool:
     return kinds * problem.chain.end**2 <= problem.entries // 16
 
 
-def _improved(problem: Problem, lower: float) -> Stages | None:
+def _improved(problem: Problem, lower: float) -> Found | None:
     """The best of the first orders, then of orders near the best, as long as the budget lasts."""
     best: Found | None = None
     for order in _orders(problem):
@@ -107,15 +108,21 @@ def _improved(problem: Problem, lower: float) -> Stages | None:
                 break
             if evaluations <= 0:
                 break
-    return _shortened(problem, best)
+    return best
 
 
-def _shortened(problem: Problem, best: Found) -> Stages:
-    """Within the same limit the fewest stages in the same order, as far as the budget lasts."""
-    value, order, stages = best
-    if problem.sums or not problem.monotone:
+def _fewer(problem: Problem, found: Found, limit: float) -> Stages:
+    """Within the limit the fewest stages in the same order, as far as the budget lasts."""
+    _, order, stages = found
+    ordered = _ordered(problem, order)
+    if not problem.sums and problem.monotone:
+        return _renamed(_few(ordered, limit) or (), order) or stages
+    if _window(ordered, len(order)) * len(stages) > problem.entries:
         return stages
-    return _renamed(_few(_ordered(problem, order), value) or (), order) or stages
+    counts = [count for count in problem.counts if count < len(stages)]
+    sweep = Sweep(replace(ordered, counts=counts), counted=True, fee=problem.hop_s * problem.sums)
+    least = next((count for count in counts if sweep.best(count) <= limit), None)
+    return stages if least is None else _renamed(sweep.stages(least), order)
 
 
 def _few(ordered: Problem, limit: float) -> Stages | None:
@@ -160,11 +167,11 @@ def _planned(ordered: Problem, lower: float, limit: float) -> Stages | None:
 
 def _bottleneck(ordered: Problem, lower: float, limit: float) -> Stages | None:
     below = math.nextafter(limit, 0.0) if limit < math.inf else limit
-    if not given.probe(ordered, below)[0]:
+    found, level = given.probe(ordered, below)
+    if not found:
         return None
-    value = smallest(partial(given.probe, ordered), lower)
-    if value is None:
-        return None
+    least = smallest(partial(given.probe, ordered), lower)
+    value = level if least is None else least
     return given.far(ordered, value)[0] if ordered.any_count else given.fewest(ordered, value)
 
 

@@ -216,3 +216,39 @@ def test_a_capacity_of_three_is_found_by_halving_from_below_and_above(monkeypatc
 def test_nothing_fits_a_number_of_stages_that_there_are_no_nodes_for() -> None:
     assert can_place(auto(MIXED, *fleet(1.0, 1.0), stage_counts=(2,)))
     assert not can_place(auto(MIXED, *fleet(1.0, 1.0), stage_counts=(3,)))
+
+
+CROWD = [
+    node("a", 10, gflops=8.0),
+    node("b", 10, gflops=8.0),
+    node("c", 400, gflops=1.0),
+    node("d", 400, gflops=1.0),
+    node("e", 30, gflops=4.0),
+]
+"""The two fastest are too small for MIXED, the two largest slow."""
+
+
+@pytest.mark.usefixtures("without_states")
+@pytest.mark.parametrize(
+    ("entries", "value"),
+    [
+        pytest.param(10_000_000, 0.75, id="all orders of all nodes"),
+        pytest.param(40_000, 1.25, id="the two largest, then one of them for another, as long as that helps"),
+        pytest.param(160, 3.0, id="the two largest"),
+    ],
+)
+def test_of_more_nodes_than_the_budget_lasts_for_the_largest_and_fastest_are_tried(entries: int, value: float) -> None:
+    problem = replace(problem_for(auto(MIXED, *CROWD, max_stages=2)), entries=entries)
+    assert solve(problem).best_value == value
+
+
+@pytest.mark.usefixtures("without_states")
+@pytest.mark.parametrize("optimize", ["throughput", "latency"])
+@pytest.mark.parametrize(("slack", "stages"), [(0.0, 2), (2.0, 1)])
+def test_slack_buys_fewer_stages_beyond_the_exact_solvers_too(optimize: str, slack: float, stages: int) -> None:
+    """One node alone takes 6 s; with a faster one 2 s, or 3.5 s in sum."""
+    nodes = [*fleet(1.0, 2.0, rams=(40, 30))]
+    problem = problem_for(auto(MIXED, *nodes, optimize=optimize, slack=slack))
+    found = best_effort(problem)
+    assert found.stages is not None
+    assert (len(found.stages), found.best_stages) == (stages, 2)

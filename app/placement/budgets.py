@@ -3,10 +3,12 @@
 The rules are the reference planner's (``resident``), plus the modes of ``config.gpu_memory``.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from app.placement.engines import PLAIN, REFERENCE_FRACTION, Engine
-from app.placement.nodes import KNOWN_DEVICES, Device, Node
+from app.placement.nodes import KNOWN_DEVICES, Claim, Device, Node
 from app.placement.units import INT_MAX, gigabytes, truncated
 
 HOST_BOUND_BY_DEFAULT = frozenset({"cpu", "cuda"})
@@ -20,11 +22,23 @@ OF_ONE_DEVICE = frozenset({"resident", "dedicated"})
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """An upper bound in bytes. ``live`` figures already leave out what runs there now, static ones don't."""
+    """An upper bound in bytes. ``live`` figures already leave out what runs there now, static ones don't.
+
+    ``of`` says whose memory it bounds: the ``host``'s RAM, the ``node``'s share of that, or its ``device``.
+    """
 
     name: str
     limit_bytes: int
     live: bool
+    of: Literal["host", "node", "device"]
+
+    def left(self, claims: Iterable[Claim]) -> int:
+        """What the limit leaves after what was promised, negative where that is more than there is."""
+        left = self.limit_bytes
+        for claim in claims:
+            if (claim.device if self.of == "device" else claim.ram) and (self.of == "host" or not claim.neighbour):
+                left -= claim.live_bytes if self.live else claim.static_bytes
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +117,27 @@ def limits(node: Node, engine: Engine = PLAIN) -> tuple[Limit, ...]:
     return _ram_limits(node)
 
 
+def host_limit(node: Node, *, explicit: bool) -> Limit:
+    """What the host's RAM allows: all of it where its owner said how much to use, else what is free now."""
+    if explicit:
+        return Limit("ram_total", node.ram_total, live=False, of="host")
+    return Limit("ram_avail", node.ram_avail, live=True, of="host")
+
+
 def budget(node: Node, reserve_bytes: int, engine: Engine = PLAIN) -> Budget:
-    """The tightest limit less the reserve, never below 0; of equal limits the first named binds."""
+    """What the tightest limit leaves, less the reserve, never below 0; of equal limits the first named binds."""
     tightest, *others = limits(node, engine)
+    left = tightest.left(node.claims)
     for limit in others:
-        if limit.limit_bytes < tightest.limit_bytes:
-            tightest = limit
-    return Budget(max(0, tightest.limit_bytes - reserve_bytes), tightest.name)
+        if (other := limit.left(node.claims)) < left:
+            tightest, left = limit, other
+    return Budget(max(0, left - reserve_bytes), tightest.name)
+
+
+def memories(node: Node, engine: Engine = PLAIN) -> tuple[bool, bool]:
+    """Whether a stage of the node takes of the host's RAM, and whether of a device's memory."""
+    kinds = {limit.of for limit in limits(node, engine)}
+    return kinds != {"device"}, "device" in kinds
 
 
 def exclusion(node: Node, engine: Engine = PLAIN) -> str | None:
@@ -152,8 +180,8 @@ def _ram_limits(node: Node) -> tuple[Limit, ...]:
     """An explicit ``max_ram_gb`` overrides what is available now, which is often pessimistic."""
     cap_gb = node.config.max_ram_gb
     if cap_gb is None:
-        return (Limit("ram_avail", node.ram_avail, live=True),)
-    return (Limit("max_ram_gb", gigabytes(cap_gb), live=False), Limit("ram_total", node.ram_total, live=False))
+        return (host_limit(node, explicit=False),)
+    return (Limit("max_ram_gb", gigabytes(cap_gb), live=False, of="node"), host_limit(node, explicit=True))
 
 
 def _resident_limits(node: Node, engine: Engine) -> tuple[Limit, ...]:
@@ -168,10 +196,11 @@ def _resident_limits(node: Node, engine: Engine) -> tuple[Limit, ...]:
 def _device_limits(node: Node, devices: tuple[Device, ...], engine: Engine) -> tuple[Limit, ...]:
     fraction = _fraction(node, engine)
     pool = min(INT_MAX, sum(truncated(_mem_bytes(d) * fraction) for d in devices))
-    static = Limit("device_fraction", pool, live=False)
+    static = Limit("device_fraction", pool, live=False, of="device")
     if all(d.mem_avail is None for d in devices):
         return (static,)
-    return (static, Limit("mem_avail", min(INT_MAX, sum(_share(node, d, engine) for d in devices)), live=True))
+    free = min(INT_MAX, sum(_share(node, d, engine) for d in devices))
+    return (static, Limit("mem_avail", free, live=True, of="device"))
 
 
 def _share(node: Node, device: Device, engine: Engine) -> int:

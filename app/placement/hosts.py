@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.placement.budgets import Reserve, bound_by_device_alone, devices_used
+from app.placement.budgets import Reserve, bound_by_device_alone, devices_used, host_limit
 from app.placement.engines import Engine
 from app.placement.errors import Excess
 from app.placement.nodes import Node
@@ -42,11 +42,13 @@ def sharing(nodes: Iterable[Node], engine: Engine) -> dict[str, list[Node]]:
 def host_room(nodes: Iterable[Node], reserve: Reserve, engine: Engine) -> int:
     """Bytes that stages of these nodes of one host may hold together, never below 0.
 
-    The smallest ``ram_avail`` among them, or ``ram_total`` where one sets ``max_ram_gb``, less one reserve.
+    The smallest ``ram_avail`` among them, or ``ram_total`` where one sets ``max_ram_gb``, less what was promised and
+    one reserve.
     """
     group = list(nodes)
     explicit = any(node.config.max_ram_gb is not None for node in group)
-    ram = min(node.ram_total if explicit else node.ram_avail for node in group)
+    limits = ((node, host_limit(node, explicit=explicit)) for node in group)
+    ram = min(limit.left(node.claims) for node, limit in limits)
     return max(0, ram - max(reserve.of(node, engine) for node in group))
 
 

@@ -52,10 +52,28 @@ class NodeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """Memory that a deployment was promised on a node, of its RAM, its devices, or both. Bytes.
+
+    ``live_bytes`` count against figures of what is free now, in which what is loaded is missing already,
+    ``static_bytes`` against figures of what there is. Of a deployment that is planned anew the first are negative: what
+    it has loaded is free to itself. ``neighbour``: it is on another node of the same host.
+    """
+
+    deployment: str
+    live_bytes: int
+    static_bytes: int
+    ram: bool
+    device: bool = False
+    neighbour: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One worker. Bytes; None is unknown.
 
-    ``ram_avail``, ``disk_free``, ``resident`` and the devices' ``mem_avail`` move with each beat.
+    ``ram_avail``, ``disk_free``, ``resident`` and the devices' ``mem_avail`` move with each beat; ``claims`` are what
+    was promised of the node so far.
     """
 
     node_id: str
@@ -75,6 +93,7 @@ class Node:
     config: NodeConfig = NodeConfig()
     labels: Mapping[str, str] = field(default_factory=dict)
     resident: Mapping[str, int] | None = None
+    claims: tuple[Claim, ...] = ()
 
     @property
     def primary_device(self) -> str:

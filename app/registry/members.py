@@ -8,7 +8,7 @@ from app.placement.nodes import Device, Node
 from app.ports import NO_OVERRIDES, NodeRecord, Overrides, State
 from app.registry.liveness import Pulse
 
-MOVING = frozenset({"ram_avail", "disk_free", "resident", "devices"})
+MOVING = frozenset({"ram_avail", "disk_free", "resident", "devices", "claims"})
 """What changes with every beat and is not worth a revision; of the devices only ``mem_avail``."""
 
 _lasting = attrgetter(*(f.name for f in fields(Node) if f.name not in MOVING))

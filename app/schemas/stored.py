@@ -25,6 +25,7 @@ def load_node(text: str) -> NodeRecord:
     """The node's record that was dumped."""
     raw = from_json(text)
     reported = raw["reported"]
+    reported.pop("claims", None)
     reported["devices"] = tuple(_build(Device, device) for device in reported.get("devices", ()))
     reported["config"] = _build(NodeConfig, reported.get("config", {}))
     return NodeRecord(

@@ -1,10 +1,24 @@
 """What a node may hold, with figures that a person can check."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from app.placement.budgets import Budget, Limit, Reserve, budget, budget_warnings, exclusion, limits, memory_mode
+from app.placement.budgets import (
+    Budget,
+    Limit,
+    Reserve,
+    budget,
+    budget_warnings,
+    exclusion,
+    limits,
+    memories,
+    memory_mode,
+)
+from app.placement.engines import PLAIN
+from app.placement.hosts import host_room
+from app.placement.nodes import Claim, NodeConfig
 from tests.placement.build import device, node
 
 
@@ -52,9 +66,9 @@ def test_the_device_binds_only_where_it_is_tighter_than_ram() -> None:
 def test_what_is_free_on_the_device_binds_live() -> None:
     mac = node("mac", 100, device="metal", devices=(device("metal", 100, mem_avail=30),))
     assert limits(mac) == (
-        Limit("ram_avail", 100, live=True),
-        Limit("device_fraction", 85, live=False),
-        Limit("mem_avail", 30, live=True),
+        Limit("ram_avail", 100, live=True, of="host"),
+        Limit("device_fraction", 85, live=False, of="device"),
+        Limit("mem_avail", 30, live=True, of="device"),
     )
     assert budget(mac, 0) == Budget(30, "mem_avail")
 
@@ -159,3 +173,50 @@ def test_the_default_reserve_holds_where_host_ram_bounds_and_nowhere_else() -> N
     assert reserve.of(replace(card, devices=())) == 6
     assert Reserve(7, 6).of(card) == 7
     assert Reserve(0, 6).of(node("a")) == 0
+
+
+def promised(name: str, **asked: Any) -> Claim:
+    """Ten bytes that are not loaded yet."""
+    return Claim(name, **({"live_bytes": 10, "static_bytes": 10, "ram": True} | asked))
+
+
+def test_what_was_promised_is_left_out_of_every_limit_that_it_counts_against() -> None:
+    """Of 100 bytes, 50 of which the owner gives: what is loaded already is missing in what is free, not in the rest."""
+    loaded = promised("loaded", live_bytes=0)
+    assert budget(node("n", 100, claims=(promised("d"), loaded)), 5) == Budget(85, "ram_avail")
+    owned = node("n", 100, max_ram_gb=50e-9, claims=(promised("d"), loaded))
+    assert budget(owned, 5) == Budget(25, "max_ram_gb")
+
+
+def test_a_promise_beyond_what_there_is_leaves_nothing() -> None:
+    assert budget(node("n", 100, claims=(promised("d", live_bytes=101),)), 0) == Budget(0, "ram_avail")
+
+
+def test_a_card_and_the_hosts_memory_are_promised_apart() -> None:
+    card = device("cuda", 100)
+    on_card = promised("d", ram=False, device=True)
+    kept = node("n", 1_000, device="cuda", devices=(card,), gpu_memory="dedicated", claims=(on_card, promised("e")))
+    assert budget(kept, 0) == Budget(75, "device_fraction")
+    assert memories(kept) == (False, True)
+    assert budget(replace(kept, config=NodeConfig()), 0) == Budget(990, "ram_avail")
+    assert memories(node("n", 100)) == (True, False)
+
+
+def test_neighbours_of_a_host_share_its_memory_but_not_what_an_owner_gives_of_it() -> None:
+    """200 bytes of RAM, of which the neighbour was promised 10."""
+    claims = (promised("d", neighbour=True),)
+    assert budget(node("n", 100, claims=claims), 0) == Budget(90, "ram_avail")
+    assert budget(node("n", 100, max_ram_gb=195e-9, claims=claims), 0) == Budget(190, "ram_total")
+    assert budget(node("n", 100, max_ram_gb=150e-9, claims=claims), 0) == Budget(150, "max_ram_gb")
+
+
+def test_a_host_has_no_room_for_what_was_promised() -> None:
+    own, other = promised("d"), promised("d", neighbour=True)
+    pair = [node("a", 100, host_id="h", claims=(own,)), node("b", 100, host_id="h", claims=(other,))]
+    assert host_room(pair, Reserve(5, 5), PLAIN) == 85
+
+
+def test_what_is_planned_anew_has_its_own_memory_back() -> None:
+    assert budget(node("n", 100, claims=(promised("d", live_bytes=-40, static_bytes=0),)), 0) == Budget(
+        140, "ram_avail"
+    )

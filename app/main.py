@@ -12,13 +12,15 @@ import structlog
 from fastapi import FastAPI
 
 from app import __version__
-from app.api import beats, models, nodes, openapi, plans, problems, system
+from app.api import beats, deployments, models, nodes, openapi, plans, problems, system
 from app.api.deps import Services
 from app.catalog import Catalog
 from app.db import open_journal
+from app.deployments import Deployments, Ledger, Quota
 from app.planning import Planner
 from app.registry import Registry, Rules
 from app.schemas.catalog import PutModelIn
+from app.schemas.deployments import ConfirmIn, DeployIn
 from app.schemas.nodes import OverridesIn
 from app.schemas.plans import PlanIn, SimulateIn
 from app.schemas.problems import InvalidRequestOut, ProblemOut
@@ -35,7 +37,7 @@ Errors are problem documents (RFC 9457). `Accept: text/plain` gives tables.
 
 PLANNING_THREADS = 2
 
-BODIES = (ReportIn, BatchIn, HeartbeatIn, OverridesIn, PutModelIn, PlanIn, SimulateIn)
+BODIES = (ReportIn, BatchIn, HeartbeatIn, OverridesIn, PutModelIn, PlanIn, SimulateIn, DeployIn, ConfirmIn)
 """What routes read themselves, for the OpenAPI document."""
 
 log = structlog.get_logger("cleave")
@@ -66,6 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
             {"name": "nodes", "description": "What machines there are."},
             {"name": "models", "description": "What models cost."},
             {"name": "plans", "description": "Where to put a model."},
+            {"name": "deployments", "description": "Plans whose memory is kept."},
             {"name": "system", "description": "Probes, build, explanations."},
         ],
         docs_url=None,
@@ -74,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
     )
-    routers = [module.router for module in (nodes, models, plans, system)]
+    routers = [module.router for module in (nodes, models, plans, deployments, system)]
     problems.install(app, [route for router in routers for route in router.routes])
     openapi.install(app, *BODIES, ProblemOut, InvalidRequestOut)
     beats.install(app)
@@ -97,15 +100,23 @@ async def _running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
     with open_journal(settings.database_url) as journal:
         stored = journal.load()
         journal.start(asyncio.get_running_loop())
-        registry = Registry(rules, clock, journal, stored)
+        ledger = Ledger(journal, clock, stored.deployments)
+        registry = Registry(rules, clock, journal, stored, ledger)
         catalog = Catalog(journal, clock.now, stored.models)
         planner = Planner(registry, catalog, settings.default_reserve_bytes, clock.now, lambda: secrets.token_hex(8))
+        quota = Quota(settings.max_deployments_per_caller, settings.max_deployments)
+        promises = Deployments(ledger, registry, planner, journal, clock, quota)
         app.state.services = Services(
-            registry, catalog, planner, settings.default_policy, anyio.CapacityLimiter(PLANNING_THREADS)
+            registry, catalog, planner, promises, settings.default_policy, anyio.CapacityLimiter(PLANNING_THREADS)
         )
-        ticking = asyncio.create_task(_tick(registry))
+        ticking = asyncio.create_task(_tick(registry, ledger))
         log.info(
-            "started", version=__version__, nodes=len(stored.nodes), models=len(stored.models), revision=stored.revision
+            "started",
+            version=__version__,
+            nodes=len(stored.nodes),
+            models=len(stored.models),
+            deployments=len(stored.deployments),
+            revision=stored.revision,
         )
         try:
             yield
@@ -116,12 +127,14 @@ async def _running(app: FastAPI, settings: Settings) -> AsyncIterator[None]:
                 await ticking
 
 
-async def _tick(registry: Registry) -> None:
-    """Let time pass in the registry; an error there is logged and time goes on."""
+async def _tick(registry: Registry, ledger: Ledger) -> None:
+    """Let time pass; an error there is logged and time goes on."""
     while True:
         await asyncio.sleep(registry.tick_interval_s)
         try:
             for node_id, what in registry.tick():
                 log.info(what, node_id=node_id)
+            for name, what in ledger.lapse():
+                log.info(what, name=name)
         except Exception:
             log.exception("tick failed")

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from app.placement.cost import ModelCost
 from app.placement.errors import CleaveError
-from app.placement.nodes import Node
+from app.placement.nodes import Claim, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,75 @@ class ModelRecord:
     updated_at: datetime
 
 
-Record = NodeRecord | ModelRecord
-Kind = Literal["node", "model"]
+@dataclass(frozen=True, slots=True)
+class BookedStage:
+    """A stage of a deployment, layers ``[start, end)``, and what its node was then. Bytes.
+
+    ``ram``, ``device``: of which memory it is. ``confirmed``: it was loaded; ``settled``: a beat has come since, so
+    what the node calls free leaves it out; ``named``: a beat has named the deployment as resident. ``lost`` says why it
+    can't be relied on any more.
+    """
+
+    node_id: str
+    addr: str
+    device_index: int
+    host_id: str | None
+    boot_id: str | None
+    start: int
+    end: int
+    est_bytes: int
+    ram: bool
+    device: bool
+    confirmed: bool = False
+    settled: bool = False
+    named: bool = False
+    lost: str | None = None
+
+
+DeploymentState = Literal["pending", "loaded", "degraded", "released"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRecord:
+    """A deployment as it is stored.
+
+    ``request`` is the request as JSON, ``answer`` its plan as it was answered, packed by who gave it. Each change
+    raises ``generation``, to the store's revision; ``confirmed`` is the one that was last confirmed; a deployment that
+    isn't lapses at ``expires_at``.
+    ``ghosts`` are stages that were given up and may still fill memory that the last beats called free.
+    """
+
+    name: str
+    owner: str
+    key: str | None
+    request: str
+    plan_id: str
+    answer: bytes
+    stages: tuple[BookedStage, ...]
+    ttl_s: float
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    state: DeploymentState = "pending"
+    generation: int = 0
+    confirmed: int | None = None
+    reason: str | None = None
+    ghosts: tuple[BookedStage, ...] = ()
+
+
+Record = NodeRecord | ModelRecord | DeploymentRecord
+Kind = Literal["node", "model", "deployment"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All that a store holds: its revision, the last ordinal given, the nodes in order of ordinals, the models."""
+    """All that a store holds: its revision, the last ordinal given, the nodes by ordinal, models and deployments."""
 
     revision: int
     ordinal: int
     nodes: tuple[NodeRecord, ...]
     models: tuple[ModelRecord, ...] = ()
+    deployments: tuple[DeploymentRecord, ...] = ()
 
 
 MAX_NAMED = 20
@@ -114,7 +171,37 @@ class FleetView(Protocol):
     """What planning reads of the registry."""
 
     def fleet(self) -> Fleet:
-        """The nodes as they stand now. O(n)."""
+        """The nodes as they stand now, what was promised of them included. O(n)."""
+
+    def standing(self, node_id: str) -> Standing | None:
+        """One node as it stands now, None where there is none."""
+
+
+class Promises(Protocol):
+    """What was promised of the nodes, and who wants to know what becomes of them."""
+
+    def claims(self, node: Node) -> tuple[Claim, ...]:
+        """What counts against the node's limits. O(claims on its host)."""
+
+    def seen(self, node: Node, *, beat: bool) -> None:
+        """The node is now like this: it has beaten, or its operator decided about it."""
+
+    def lost(self, node_id: str, why: str) -> None:
+        """The node can't be relied on any more."""
+
+
+class NothingPromised:
+    """Nobody was promised anything."""
+
+    def claims(self, node: Node) -> tuple[Claim, ...]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def seen(self, node: Node, *, beat: bool) -> None:
+        """Nobody asked."""
+
+    def lost(self, node_id: str, why: str) -> None:
+        """Nobody asked."""
 
 
 @dataclass(eq=False)

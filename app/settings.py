@@ -21,6 +21,8 @@ class Settings(BaseSettings):
     default_reserve_bytes: int = Field(6_000_000_000, ge=0, le=2**63 - 1)
     default_policy: Literal["auto", "ram_balanced", "throughput", "manual"] = "ram_balanced"
     max_nodes: int = Field(10_000, ge=1, le=100_000)
+    max_deployments: int = Field(1_000, ge=1, le=100_000)
+    max_deployments_per_caller: int = Field(100, ge=1, le=100_000)
     log_format: Literal["auto", "json", "text"] = "auto"
 
     @model_validator(mode="after")

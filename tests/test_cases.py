@@ -17,7 +17,7 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).parent.parent
 
 PENDING = {
-    "deployments": ["HB-06", "HB-09", "HB-10", "ID-02", "PART-16", "RES-01", "RES-02", "RES-05", "RES-06"],
+    "replan": ["HB-09", "HB-10"],
     "tokens": ["AUTH-01b"],
 }
 """By the capability that a case waits for, the id of the case."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.requests import report
+from tests.api.requests import GIB, ask, model, report
 from tests.conftest import Server, StartServer
 
 pytestmark = pytest.mark.exhaustive
@@ -73,6 +73,53 @@ def test_overrides_changes_and_departures_survive_a_kill_too(start_server: Start
     assert nodes.keys() == {"a", "b"}
     assert nodes["a"]["config"]["role"] == "draining"
     assert nodes["b"]["gflops"] == 7.0
+
+
+def deploy_until_killed(server: Server, round_number: int, acknowledged: dict[str, str]) -> None:
+    """Deploy a GiB, confirm or release some of them; note in which state each was acknowledged."""
+    with httpx.Client(base_url=server.url) as http:
+        for number in range(100_000):
+            name = f"r{round_number}-{number}"
+            try:
+                made = http.post("/deployments", json=ask(name=name, model=model(1), policy="auto"))
+                assert made.status_code == 201
+                acknowledged[name] = "pending"
+                if number % 3 == 1:
+                    confirmation = {"state": "loaded", "generation": made.json()["generation"]}
+                    assert http.put(f"/deployments/{name}", json=confirmation).status_code == 200
+                    acknowledged[name] = "loaded"
+                if number % 3 == 2:
+                    assert http.delete(f"/deployments/{name}").status_code == 204
+                    acknowledged[name] = "released"
+            except httpx.TransportError:
+                return
+
+
+def test_no_acknowledged_deployment_is_lost_or_booked_twice_by_a_kill(start_server: StartServer) -> None:
+    """Five kills among 200 deployments of a GiB each on a node whose owner gives 1,000, whatever beats call free."""
+    acknowledged: dict[str, str] = {}
+    settings = {"MAX_DEPLOYMENTS_PER_CALLER": 10_000, "MAX_DEPLOYMENTS": 10_000}
+    for round_number in range(5):
+        server = start_server(**settings)
+        with httpx.Client(base_url=server.url) as http:
+            node = report("n", 1_000, config={"device": "cpu", "max_ram_gb": 1_000 * GIB / 1e9})
+            assert http.post("/nodes/register", json=node).status_code in {200, 201}
+        before = len(acknowledged)
+        writer = threading.Thread(target=deploy_until_killed, args=(server, round_number, acknowledged))
+        writer.start()
+        end = time.monotonic() + 20
+        while len(acknowledged) < before + 40 and time.monotonic() < end:
+            time.sleep(0.001)
+        server.kill()
+        writer.join()
+    with httpx.Client(base_url=start_server(**settings).url) as http:
+        kept = {d["name"]: d["state"] for d in http.get("/deployments?limit=1000").json()["deployments"]}
+        plan = http.post("/plan", json=ask(model=model(1), policy="auto")).json()
+    assert len(acknowledged) >= 200
+    order = ["pending", "loaded", "released"]
+    assert [name for name, state in acknowledged.items() if order.index(kept[name]) < order.index(state)] == []
+    held = sum(state != "released" for state in kept.values())
+    assert plan["assignments"][0]["budget_bytes"] == (1_000 - held) * GIB
 
 
 def test_nobody_expires_before_a_whole_ttl_after_the_server_froze_for_ten(start_server: StartServer) -> None:

@@ -38,6 +38,9 @@ class StandingFleet:
     def fleet(self) -> Fleet:
         return Fleet(self.revision, self.standings)
 
+    def standing(self, node_id: str) -> Standing | None:
+        return next((s for s in self.standings if s.node.node_id == node_id), None)
+
 
 class NamedModels:
     """Models of ten bytes a layer and four layers, but for one that is twice as heavy."""

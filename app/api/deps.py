@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from app.api.negotiation import prefers_text
 from app.api.problems import OverloadedError, PayloadTooLargeError, PreconditionFailedError, UnsupportedMediaTypeError
 from app.catalog import Catalog
+from app.deployments import Deployments
 from app.placement.reference import Policy
 from app.planning import Planner
 from app.registry import Registry
@@ -34,6 +35,7 @@ class Services:
     registry: Registry
     catalog: Catalog
     planner: Planner
+    deployments: Deployments
     default_policy: Policy
     planning_threads: anyio.CapacityLimiter
 

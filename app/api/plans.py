@@ -83,11 +83,22 @@ async def list_plans(request: Request, query: Annotated[PlansQuery, Query()]) ->
     responses=problems.responses(UnknownPlanError, InvalidRequestError, OverloadedError),
 )
 async def get_plan(request: Request, plan_id: PlanIdPath) -> Response:
-    """Show a recent plan as it was returned; it never changes."""
-    plan = services(request).planner.recent.get(plan_id)
+    """Show a recent plan, or that of a deployment, as it was returned; it never changes."""
+    deployed = services(request).deployments.ledger.of_plan(plan_id)
+    packed = services(request).planner.recent.get(plan_id).packed if deployed is None else deployed.answer
     if (unchanged := not_modified(request, f'"{plan_id}"')) is not None:
         return unchanged
-    return _plan(request, await off_loop(request, lambda: PlanOut.model_validate_json(decompress(plan.packed))))
+    return _plan(request, await off_loop(request, lambda: unpack(packed)))
+
+
+def pack(plan: Plan) -> bytes:
+    """The plan's answer, packed."""
+    return _written(plan)[1]
+
+
+def unpack(packed: bytes) -> PlanOut:
+    """The answer that was packed."""
+    return PlanOut.model_validate_json(decompress(packed))
 
 
 def _written(plan: Outcome, warnings: tuple[str, ...] = ()) -> tuple[PlanOut, bytes]:

@@ -19,6 +19,13 @@ from starlette.routing import BaseRoute, Match, Route
 from app.api.negotiation import prefers_text
 from app.api.tables import problem_text
 from app.catalog import CatalogFullError
+from app.deployments import (
+    DeploymentConflictError,
+    QuotaExceededError,
+    StaleRevisionError,
+    UnknownDeploymentError,
+    WrongGenerationError,
+)
 from app.placement.errors import (
     CleaveError,
     DoesNotFitError,
@@ -130,6 +137,12 @@ KINDS: dict[type[CleaveError], Kind] = {
         "No such model is named",
         "A plan may refer to a model by name once its cost is known: PUT /models/{name}, or cleave models put.",
     ),
+    UnknownDeploymentError: Kind(
+        404,
+        "unknown-deployment",
+        "No such deployment is kept",
+        "No deployment has this name, or it was released so long ago that it is forgotten.",
+    ),
     NotFoundError: Kind(404, "not-found", "No such resource", "The path is none of this server's: see /openapi.json."),
     MethodNotAllowedError: Kind(
         405, "method-not-allowed", "The resource does not take this method", "The Allow header lists those it takes."
@@ -170,6 +183,36 @@ KINDS: dict[type[CleaveError], Kind] = {
         "A node_id belongs to one machine. The one that holds it is alive at another address, so this report was "
         "refused and changed nothing. Cloned disks often clone ids: give one machine another node_id. A node that "
         "really moved sends the same instance_id, or waits until its old self is suspect.",
+    ),
+    DeploymentConflictError: Kind(
+        409,
+        "deployment-conflict",
+        "The name belongs to another deployment",
+        "A deployment that isn't released has this name, or was made with this Idempotency-Key, by another request. "
+        "Release it, or choose another name. The same request again would have been answered with the deployment.",
+    ),
+    WrongGenerationError: Kind(
+        409,
+        "wrong-generation",
+        "The deployment has changed since",
+        "What was loaded is not, or is no longer, what is promised: the promise lapsed, was released or planned anew, "
+        "or a node of it was lost. generation and state are the present ones. Don't run what was loaded: its memory "
+        "may be another's. Read the deployment again and go by its present plan.",
+    ),
+    StaleRevisionError: Kind(
+        409,
+        "stale-revision",
+        "Others were faster",
+        "Memory is promised once. Each plan that was made for this request was overtaken by other deployments or by "
+        "beats before it could be entered. Ask again.",
+        retry_after_s=1,
+    ),
+    QuotaExceededError: Kind(
+        409,
+        "quota-exceeded",
+        "There are enough deployments",
+        "A caller, and all together, may hold so many deployments that aren't released (CLEAVE_MAX_DEPLOYMENTS, "
+        "CLEAVE_MAX_DEPLOYMENTS_PER_CALLER). Release some.",
     ),
     PreconditionFailedError: Kind(
         412,

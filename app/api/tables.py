@@ -7,6 +7,7 @@ from typing import Any
 
 from app.placement.units import INT_MAX
 from app.schemas.catalog import ModelsOut, NamedModelOut
+from app.schemas.deployments import DeploymentOut, DeploymentsOut
 from app.schemas.models import BlockOut, CostOut
 from app.schemas.nodes import BeatOut, NodeOut, NodesOut
 from app.schemas.plans import PlanOut, PlansOut
@@ -114,6 +115,27 @@ def plans_text(page: PlansOut) -> str:
     header = ("PLAN", "CREATED", "REVISION", "POLICY", "MODEL", "LAYERS", "STAGES")
     rows = [(p.plan_id, _time(p.created_at), p.revision, p.policy, p.model, p.n_layers, p.stages) for p in page.plans]
     return table(header, rows) + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def deployments_text(page: DeploymentsOut) -> str:
+    """Deployments, one a line."""
+    header = ("DEPLOYMENT", "STATE", "GENERATION", "PLAN", "STAGES", "EXPIRES", "WHY")
+    rows = [
+        (d.name, d.state, d.generation, d.plan_id, d.stages, d.expires_at and _time(d.expires_at), d.reason)
+        for d in page.deployments
+    ]
+    return table(header, rows) + (f"\nmore: ?cursor={page.next_cursor}\n" if page.next_cursor else "")
+
+
+def deployment_text(made: DeploymentOut) -> str:
+    """One deployment: what has become of it, and its plan."""
+    text = f"deployment {made.name}: {made.state}, generation {made.generation}"
+    text += f", to be confirmed by {_time(made.expires_at)}" if made.expires_at else ""
+    text += f" ({made.reason})" if made.reason else ""
+    if made.lost:
+        rows = [(s.node_id, f"{s.layers.start}:{s.layers.end}", s.reason) for s in made.lost]
+        text += "\n\n" + table(("LOST", "LAYERS", "WHY"), rows)
+    return text + "\n" + plan_text(made)
 
 
 def models_text(page: ModelsOut) -> str:

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, Table, bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.db import tables
-from app.ports import Kind, ModelRecord, Record, Stored
-from app.schemas.stored import dump_record, load_model, load_node
+from app.ports import DeploymentRecord, Kind, ModelRecord, Record, Stored
+from app.schemas.stored import dump_record, load_deployment, load_model, load_node
 
 Key = tuple[Kind, str]
 Row = dict[str, Any]
 
-TABLES: dict[Kind, Table] = {"node": tables.nodes, "model": tables.models}
+TABLES: dict[Kind, Table] = {"node": tables.nodes, "model": tables.models, "deployment": tables.deployments}
 
 _INSERT: dict[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -24,11 +24,13 @@ def load(connection: Connection) -> Stored:
     counters = {row.name: row.value for row in connection.execute(select(tables.registry))}
     nodes = connection.scalars(select(tables.nodes.c.record).order_by(tables.nodes.c.ordinal))
     models = connection.scalars(select(tables.models.c.record).order_by(tables.models.c.name))
+    deployments = connection.scalars(select(tables.deployments.c.record).order_by(tables.deployments.c.name))
     return Stored(
         counters.get("revision", 0),
         counters.get("ordinal", 0),
         tuple(map(load_node, nodes)),
         tuple(map(load_model, models)),
+        tuple(map(load_deployment, deployments)),
     )
 
 
@@ -49,6 +51,8 @@ def _row(record: Record) -> Row:
     text = dump_record(record)
     if isinstance(record, ModelRecord):
         return {"name": record.name, "revision": record.version, "record": text}
+    if isinstance(record, DeploymentRecord):
+        return {"name": record.name, "generation": record.generation, "record": text}
     return {
         "node_id": record.reported.node_id,
         "ordinal": record.ordinal,

@@ -1,7 +1,7 @@
 """The tables. Portable between SQLite and PostgreSQL.
 
-What they hold lives in memory and is read as a whole, so a node or a model is one document; what stands beside it is
-what the database itself must know.
+What they hold lives in memory and is read as a whole, so a node, a model or a deployment is one document; what
+stands beside it is what the database itself must know.
 """
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
@@ -31,6 +31,15 @@ models = Table(
     metadata,
     Column("name", String(255), primary_key=True),
     Column("revision", BigInteger, nullable=False),
+    Column("record", Text, nullable=False),
+)
+"""``record`` is JSON, see ``schemas.stored``."""
+
+deployments = Table(
+    "deployments",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("generation", BigInteger, nullable=False),
     Column("record", Text, nullable=False),
 )
 """``record`` is JSON, see ``schemas.stored``."""

@@ -19,7 +19,9 @@ from app.ports import (
     Fleet,
     Journal,
     NodeRecord,
+    NothingPromised,
     Overrides,
+    Promises,
     Standing,
     State,
     Stored,
@@ -44,8 +46,11 @@ class Page:
 class Registry:
     """The nodes of one server."""
 
-    def __init__(self, rules: Rules, clock: Clock, journal: Journal, stored: Stored) -> None:
+    def __init__(
+        self, rules: Rules, clock: Clock, journal: Journal, stored: Stored, promises: Promises | None = None
+    ) -> None:
         """Take over what was stored; who was alive then has one whole TTL from now."""
+        self._promises = promises or NothingPromised()
         self._rules = rules
         self._clock = clock
         self._journal = journal
@@ -59,7 +64,9 @@ class Registry:
         self._watch = Watch(now, wall)
         interval_s = rules.interval_for(len(stored.nodes))
         for record in stored.nodes:
-            self._add(_revive(record, interval_s, rules.ttl_for(interval_s), now, wall))
+            member = _revive(record, interval_s, rules.ttl_for(interval_s), now, wall)
+            self._add(member)
+            self._promises.seen(member.node, beat=False)
 
     @property
     def revision(self) -> int:
@@ -118,6 +125,7 @@ class Registry:
         self._keep_alive(member.pulse, now)
         member.seen_at = wall
         self._note(member, urgent=changed)
+        self._promises.seen(member.node, beat=True)
         return self._view(member, now, wall, created=created)
 
     def _check_identity(self, member: Member, report: Node, now: float) -> None:
@@ -164,6 +172,7 @@ class Registry:
             member.decide(overrides)
             member.revision = self._journal.advance()
             self._note(member, urgent=True)
+            self._promises.seen(member.node, beat=False)
         view = self.get(node_id)
         await self._journal.durable(view.revision)
         return view
@@ -199,7 +208,12 @@ class Registry:
     def fleet(self) -> Fleet:
         """Every node in order of first registration, and its state. O(n)."""
         now, _ = self._now()
-        return Fleet(self.revision, tuple(Standing(m.node, m.pulse.state(now)) for m in self._members.values()))
+        return Fleet(self.revision, tuple(self._standing(m, now) for m in self._members.values()))
+
+    def standing(self, node_id: str) -> Standing | None:
+        """One node as plans see it, None where there is none."""
+        member = self._members.get(node_id)
+        return None if member is None else self._standing(member, self._now()[0])
 
     async def settled(self, revision: int) -> None:
         """Wait until a revision that is about to be named to others would survive a crash, unless the store is down."""
@@ -234,6 +248,7 @@ class Registry:
             elif now >= member.pulse.deadline_at and not member.pulse.expired:
                 member.pulse.expired = True
                 self._note(member, urgent=False)
+                self._promises.lost(node_id, "expired")
                 news.append((node_id, "node expired"))
         return news
 
@@ -267,12 +282,21 @@ class Registry:
         del self._ids[bisect_right(self._ids, node_id) - 1]
         self._journal.advance()
         self._journal.note("node", node_id, None, urgent=True)
+        self._promises.lost(node_id, "gone")
+
+    def _standing(self, member: Member, now: float) -> Standing:
+        return Standing(self._promised(member.node), member.pulse.state(now))
+
+    def _promised(self, node: Node) -> Node:
+        """The node with what was promised of it."""
+        claims = self._promises.claims(node)
+        return replace(node, claims=claims) if claims else node
 
     def _note(self, member: Member, *, urgent: bool) -> None:
         self._journal.note("node", member.reported.node_id, member.record(), urgent=urgent)
 
     def _view(self, member: Member, now: float, wall: datetime, *, created: bool = False) -> NodeView:
-        pulse, node = member.pulse, member.node
+        pulse, node = member.pulse, self._promised(member.node)
         room = budget(node, self._reserve.of(node))
         return NodeView(
             node=node,

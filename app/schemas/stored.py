@@ -1,9 +1,10 @@
-"""How nodes and models look in the store: JSON by the names of the dataclasses' fields.
+"""How nodes, models and deployments look in the store: JSON by the names of the dataclasses' fields.
 
 A key that is missing takes the field's default and one that is unknown is passed over, so that records written by an
 older or a newer version can be read.
 """
 
+from base64 import urlsafe_b64decode
 from dataclasses import fields
 from datetime import datetime
 from functools import cache
@@ -13,12 +14,12 @@ from pydantic_core import from_json, to_json
 
 from app.placement.cost import Block, ModelCost
 from app.placement.nodes import Device, Node, NodeConfig
-from app.ports import ModelRecord, NodeRecord, Overrides, Record
+from app.ports import BookedStage, DeploymentRecord, ModelRecord, NodeRecord, Overrides, Record
 
 
 def dump_record(record: Record) -> str:
     """The record as text. About 5 us."""
-    return to_json(record).decode()
+    return to_json(record, bytes_mode="base64").decode()
 
 
 def load_node(text: str) -> NodeRecord:
@@ -51,6 +52,18 @@ def load_model(text: str) -> ModelRecord:
         created_at=datetime.fromisoformat(raw["created_at"]),
         updated_at=datetime.fromisoformat(raw["updated_at"]),
     )
+
+
+def load_deployment(text: str) -> DeploymentRecord:
+    """The deployment's record that was dumped."""
+    raw = from_json(text)
+    for stages in ("stages", "ghosts"):
+        raw[stages] = tuple(_build(BookedStage, stage) for stage in raw.get(stages, ()))
+    for moment in ("created_at", "updated_at", "expires_at"):
+        raw[moment] = None if raw[moment] is None else datetime.fromisoformat(raw[moment])
+    raw["answer"] = urlsafe_b64decode(raw["answer"])
+    record: DeploymentRecord = _build(DeploymentRecord, raw)
+    return record
 
 
 def _build(kind: type, raw: dict[str, Any]) -> Any:

@@ -4,7 +4,8 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from app.ports import Kind, ModelRecord, NodeRecord, Record, Stored, StoreUnavailableError
+from app.deployments import Ledger
+from app.ports import DeploymentRecord, Kind, ModelRecord, NodeRecord, Record, Stored, StoreUnavailableError
 from app.registry import Registry, Rules
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,6 +50,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.kept: dict[str, NodeRecord] = {}
         self.models: dict[str, ModelRecord] = {}
+        self.deployments: dict[str, DeploymentRecord] = {}
         self.noted: dict[tuple[Kind, str], Record | None] = {}
         self.revision = 0
         self.durable_revision = 0
@@ -77,13 +79,18 @@ class MemoryJournal:
             raise StoreUnavailableError
         self.writes += 1
         for (kind, key), record in self.noted.items():
+            kinds: dict[Kind, dict[str, Any]] = {
+                "node": self.kept,
+                "model": self.models,
+                "deployment": self.deployments,
+            }
+            kept = kinds[kind]
             if record is None:
-                (self.kept if kind == "node" else self.models).pop(key, None)
-            elif isinstance(record, NodeRecord):
-                self.kept[key] = record
-                self.ordinal = max(self.ordinal, record.ordinal)
+                kept.pop(key, None)
             else:
-                self.models[key] = record
+                kept[key] = record
+            if isinstance(record, NodeRecord):
+                self.ordinal = max(self.ordinal, record.ordinal)
         self.noted = {}
         self.durable_revision = self.revision
 
@@ -91,26 +98,34 @@ class MemoryJournal:
         self.noted = {}
         self.revision = self.durable_revision
         nodes = sorted(self.kept.values(), key=lambda record: record.ordinal)
-        return Stored(self.revision, self.ordinal, tuple(nodes), tuple(self.models.values()))
+        return Stored(
+            self.revision, self.ordinal, tuple(nodes), tuple(self.models.values()), tuple(self.deployments.values())
+        )
 
 
 class World:
-    """A registry with its clock and journal."""
+    """A registry and its ledger, with their clock and journal."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self.clock = FakeClock()
         self.journal = MemoryJournal()
-        self.registry = Registry(self.rules, self.clock, self.journal, Stored(0, 0, ()))
+        self.start(Stored(0, 0, ()))
+
+    def start(self, stored: Stored) -> None:
+        """What a server does with what was stored."""
+        self.ledger = Ledger(self.journal, self.clock, stored.deployments)
+        self.registry = Registry(self.rules, self.clock, self.journal, stored, self.ledger)
 
     def restart(self) -> None:
-        self.registry = Registry(self.rules, self.clock, self.journal, self.journal.crash())
+        self.start(self.journal.crash())
 
     def live(self, seconds: float, step_s: float = 1.0) -> None:
         """Let time pass as a healthy server does, tick by tick."""
         for _ in range(round(seconds / step_s)):
             self.clock.pass_s(step_s)
             self.registry.tick()
+            self.ledger.lapse()
 
     def state(self, node_id: str) -> str:
         return self.registry.get(node_id).state

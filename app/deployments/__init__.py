@@ -1,0 +1,23 @@
+"""What was promised to whom: plans whose memory is kept for them until they are released."""
+
+from app.deployments.errors import (
+    DeploymentConflictError,
+    QuotaExceededError,
+    StaleRevisionError,
+    UnknownDeploymentError,
+    WrongGenerationError,
+)
+from app.deployments.ledger import Ledger
+from app.deployments.service import Ask, Deployments, Quota
+
+__all__ = [
+    "Ask",
+    "DeploymentConflictError",
+    "Deployments",
+    "Ledger",
+    "Quota",
+    "QuotaExceededError",
+    "StaleRevisionError",
+    "UnknownDeploymentError",
+    "WrongGenerationError",
+]

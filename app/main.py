@@ -20,7 +20,7 @@ from app.deployments import Deployments, Ledger, Quota
 from app.planning import Planner
 from app.registry import Registry, Rules
 from app.schemas.catalog import PutModelIn
-from app.schemas.deployments import ConfirmIn, DeployIn
+from app.schemas.deployments import ConfirmIn, DeployIn, ReplanIn
 from app.schemas.nodes import OverridesIn
 from app.schemas.plans import PlanIn, SimulateIn
 from app.schemas.problems import InvalidRequestOut, ProblemOut
@@ -37,7 +37,7 @@ Errors are problem documents (RFC 9457). `Accept: text/plain` gives tables.
 
 PLANNING_THREADS = 2
 
-BODIES = (ReportIn, BatchIn, HeartbeatIn, OverridesIn, PutModelIn, PlanIn, SimulateIn, DeployIn, ConfirmIn)
+BODIES = (ReportIn, BatchIn, HeartbeatIn, OverridesIn, PutModelIn, PlanIn, SimulateIn, DeployIn, ConfirmIn, ReplanIn)
 """What routes read themselves, for the OpenAPI document."""
 
 log = structlog.get_logger("cleave")

@@ -1,7 +1,7 @@
 """Planning: from a request and the fleet as it is to a plan that keeps its promises."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from app.placement.cost import ModelCost
 from app.placement.engines import PLAIN, Engine
 from app.placement.errors import CleaveError, DoesNotFitError, NoNodesError, OverBudgetError
 from app.placement.explain import NodeFacts, explain
+from app.placement.moving import Moved, Span, place_near
 from app.placement.nodes import Node
 from app.placement.objective import Objective
 from app.placement.planner import can_place, listed, place
@@ -190,6 +191,33 @@ class Planner:
 
         return work
 
+    def prepare_anew(
+        self, request: Request, variant: Variant, deployment: str, held: Mapping[str, Span], tolerance: float
+    ) -> Callable[[], tuple[Plan, Moved]]:
+        """The work of planning a deployment again, near what its nodes hold; its own memory is free to itself.
+
+        Nodes that were asked for by name and are gone are no fault here. The model is what was deployed.
+        """
+        fleet = self._fleet.fleet(deployment)
+        known = {s.node.node_id for s in fleet.standings}
+        wanted = None if request.nodes is None else tuple(node_id for node_id in request.nodes if node_id in known)
+        candidates = _admitted(replace(request, nodes=wanted), fleet.standings)
+        cost = at_precision(variant.cost, variant.precision) if variant.precision else variant.cost
+        plan_id, created_at = self._new_id(), self._now()
+
+        def work() -> tuple[Plan, Moved]:
+            found: list[Moved] = []
+
+            def near(task: Task) -> Placement:
+                found.append(place_near(task, held, tolerance))
+                return found[-1].placement
+
+            made = self._make(request, (Variant(cost),), candidates, near)
+            plan = Plan(made.policy, made.placement, variant, made.facts, plan_id, created_at, fleet.revision)
+            return plan, found[-1]
+
+        return work
+
     def prepare_simulation(self, request: Request, nodes: Sequence[Node]) -> Callable[[], Outcome]:
         """The same for nodes that the request brings along; equal requests give equal plans.
 
@@ -210,7 +238,13 @@ class Planner:
         ladder = request.precision_ladder if found[-1].cost.params else ()
         return (*found, *[replace(found[-1], precision=precision) for precision in ladder])
 
-    def _make(self, request: Request, variants: Sequence[Variant], admitted: "Admitted") -> Outcome:
+    def _make(
+        self,
+        request: Request,
+        variants: Sequence[Variant],
+        admitted: "Admitted",
+        placing: Callable[[Task], Placement] = place,
+    ) -> Outcome:
         """Plan on those candidates that are alive; who was asked for by name and has expired is idle."""
         candidates = admitted.standings
         gone = {s.node.node_id: s.state for s in candidates if s.state == "expired"}
@@ -226,7 +260,7 @@ class Planner:
             request.objective,
         )
         try:
-            placed, variant = _first_that_fits(task, variants)
+            placed, variant = _first_that_fits(task, variants, placing)
         except NoNodesError as refusal:
             refusal.excluded = admitted.left_out | gone | refusal.excluded
             raise
@@ -246,7 +280,9 @@ class Planner:
         return Outcome(request.policy, placed, variant, facts)
 
 
-def _first_that_fits(task: Task, variants: Sequence[Variant]) -> tuple[Placement, Variant]:
+def _first_that_fits(
+    task: Task, variants: Sequence[Variant], placing: Callable[[Task], Placement]
+) -> tuple[Placement, Variant]:
     """The placement of the first variant that fits.
 
     Raises DoesNotFitError, with suggestions, or OverBudgetError, of the last one that isn't an estimate.
@@ -256,7 +292,7 @@ def _first_that_fits(task: Task, variants: Sequence[Variant]) -> tuple[Placement
         tried = replace(task, model=cost)
         try:
             if not variant.precision or can_place(tried):
-                return place(tried), variant
+                return placing(tried), variant
         except (DoesNotFitError, OverBudgetError) as error:
             if not variant.precision:
                 refused, refusal = tried, error

@@ -54,9 +54,9 @@ class ModelRecord:
 class BookedStage:
     """A stage of a deployment, layers ``[start, end)``, and what its node was then. Bytes.
 
-    ``ram``, ``device``: of which memory it is. ``confirmed``: it was loaded; ``settled``: a beat has come since, so
-    what the node calls free leaves it out; ``named``: a beat has named the deployment as resident. ``lost`` says why it
-    can't be relied on any more.
+    ``ram``, ``device``: of which memory it is. ``confirmed``: it was loaded; ``loaded_bytes``: what of it is missing in
+    what the node calls free, all of it once a beat has come since; ``named``: a beat has named the deployment as
+    resident. ``lost`` says why it can't be relied on any more.
     """
 
     node_id: str
@@ -70,7 +70,7 @@ class BookedStage:
     ram: bool
     device: bool
     confirmed: bool = False
-    settled: bool = False
+    loaded_bytes: int = 0
     named: bool = False
     lost: str | None = None
 
@@ -82,7 +82,8 @@ DeploymentState = Literal["pending", "loaded", "degraded", "released"]
 class DeploymentRecord:
     """A deployment as it is stored.
 
-    ``request`` is the request as JSON, ``answer`` its plan as it was answered, packed by who gave it. Each change
+    ``request`` is the request as JSON, ``cost`` what it found under the model's name ``ref`` in its ``version``, to be
+    scaled to ``precision``; ``answer`` the plan as it was answered, packed by who gave it. Each change
     raises ``generation``, to the store's revision; ``confirmed`` is the one that was last confirmed; a deployment that
     isn't lapses at ``expires_at``.
     ``ghosts`` are stages that were given up and may still fill memory that the last beats called free.
@@ -92,6 +93,10 @@ class DeploymentRecord:
     owner: str
     key: str | None
     request: str
+    cost: ModelCost
+    ref: str | None
+    version: int | None
+    precision: str | None
     plan_id: str
     answer: bytes
     stages: tuple[BookedStage, ...]
@@ -170,18 +175,21 @@ class Fleet:
 class FleetView(Protocol):
     """What planning reads of the registry."""
 
-    def fleet(self) -> Fleet:
-        """The nodes as they stand now, what was promised of them included. O(n)."""
+    def fleet(self, anew: str | None = None) -> Fleet:
+        """The nodes as they stand now, what was promised of them included. O(n).
 
-    def standing(self, node_id: str) -> Standing | None:
+        ``anew``: as they are for this deployment, whose own memory is free to itself.
+        """
+
+    def standing(self, node_id: str, anew: str | None = None) -> Standing | None:
         """One node as it stands now, None where there is none."""
 
 
 class Promises(Protocol):
     """What was promised of the nodes, and who wants to know what becomes of them."""
 
-    def claims(self, node: Node) -> tuple[Claim, ...]:
-        """What counts against the node's limits. O(claims on its host)."""
+    def claims(self, node: Node, anew: str | None = None) -> tuple[Claim, ...]:
+        """What counts against the node's limits, for a deployment that is planned anew. O(claims on its host)."""
 
     def seen(self, node: Node, *, beat: bool) -> None:
         """The node is now like this: it has beaten, or its operator decided about it."""
@@ -193,7 +201,7 @@ class Promises(Protocol):
 class NothingPromised:
     """Nobody was promised anything."""
 
-    def claims(self, node: Node) -> tuple[Claim, ...]:  # noqa: ARG002
+    def claims(self, node: Node, anew: str | None = None) -> tuple[Claim, ...]:  # noqa: ARG002
         """None."""
         return ()
 

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).parent.parent
 
 PENDING = {
-    "replan": ["HB-09", "HB-10"],
     "tokens": ["AUTH-01b"],
 }
 """By the capability that a case waits for, the id of the case."""

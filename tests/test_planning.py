@@ -35,10 +35,10 @@ class StandingFleet:
         self.standings = standings
         self.revision = 7
 
-    def fleet(self) -> Fleet:
+    def fleet(self, anew: str | None = None) -> Fleet:  # noqa: ARG002
         return Fleet(self.revision, self.standings)
 
-    def standing(self, node_id: str) -> Standing | None:
+    def standing(self, node_id: str, anew: str | None = None) -> Standing | None:  # noqa: ARG002
         return next((s for s in self.standings if s.node.node_id == node_id), None)
 
 

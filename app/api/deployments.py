@@ -12,8 +12,9 @@ from app.api.nodes import BODY_ERRORS
 from app.api.openapi import accepts
 from app.api.plans import REFUSALS, pack, unpack
 from app.api.problems import OverloadedError, PreconditionFailedError
-from app.api.tables import deployment_text, deployments_text
+from app.api.tables import deployment_text, deployments_text, replan_text
 from app.deployments import (
+    Aim,
     Ask,
     DeploymentConflictError,
     QuotaExceededError,
@@ -30,6 +31,8 @@ from app.schemas.deployments import (
     DeploymentOut,
     DeploymentsOut,
     DeploymentsQuery,
+    ReplanIn,
+    ReplanOut,
 )
 from app.schemas.fields import PLAN_MAX_BYTES, REPORT_MAX_BYTES
 from app.schemas.parsing import InvalidRequestError
@@ -71,7 +74,7 @@ async def create_deployment(request: Request, idempotency_key: IdempotencyKey = 
         body.name,
         request.client.host if request.client else "local",
         idempotency_key,
-        body.model_dump_json(),
+        body.model_dump_json(warnings=False),  # they can't tell by which spelling a model was given
         body.to_request(use.default_policy),
         body.ttl_s,
     )
@@ -145,6 +148,33 @@ async def release_deployment(request: Request, name: DeploymentNamePath) -> Resp
     record = await use.release(name)
     log.info("deployment released", name=name, generation=record.generation)
     return Response(status_code=204)
+
+
+@router.post(
+    "/{name}/replan",
+    response_model=ReplanOut,
+    responses=problems.responses(
+        *REFUSALS, UnknownDeploymentError, WrongGenerationError, StaleRevisionError, StoreUnavailableError
+    ),
+    openapi_extra=accepts(ReplanIn),
+)
+async def replan_deployment(request: Request, name: DeploymentNamePath) -> Response:
+    """Plan a deployment again on the nodes as they are, near what is loaded: what is valid stays.
+
+    Of all plans within the tolerance of the best one, one that moves the fewest bytes; its own memory is free to
+    itself. Where something moves or was lost, the new plan is to be confirmed. A refusal leaves it as it is.
+    """
+    body = await read(request, ReplanIn, REPORT_MAX_BYTES)
+    use = services(request)
+    asked = DeployIn.model_validate_json(use.deployments.ledger.get(name).request).to_request(use.default_policy)
+    aim = Aim(body.tolerance, body.dry_run)
+    record, moved = await use.deployments.replan(name, asked, aim, lambda work: off_loop(request, work), pack)
+    log.info(
+        "deployment planned anew", name=name, generation=record.generation, moves=len(moved.moves), dry=body.dry_run
+    )
+    plan = await off_loop(request, lambda: unpack(record.answer))
+    out = ReplanOut.near(record, plan, moved, dry_run=body.dry_run)
+    return answer(request, out, lambda: replan_text(out), headers={"ETag": _etag(record)})
 
 
 async def _deployment(request: Request, record: DeploymentRecord, *, created: bool = False) -> Response:

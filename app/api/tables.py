@@ -7,7 +7,7 @@ from typing import Any
 
 from app.placement.units import INT_MAX
 from app.schemas.catalog import ModelsOut, NamedModelOut
-from app.schemas.deployments import DeploymentOut, DeploymentsOut
+from app.schemas.deployments import DeploymentOut, DeploymentsOut, ReplanOut
 from app.schemas.models import BlockOut, CostOut
 from app.schemas.nodes import BeatOut, NodeOut, NodesOut
 from app.schemas.plans import PlanOut, PlansOut
@@ -136,6 +136,13 @@ def deployment_text(made: DeploymentOut) -> str:
         rows = [(s.node_id, f"{s.layers.start}:{s.layers.end}", s.reason) for s in made.lost]
         text += "\n\n" + table(("LOST", "LAYERS", "WHY"), rows)
     return text + "\n" + plan_text(made)
+
+
+def replan_text(made: ReplanOut) -> str:
+    """What moves, and the deployment by its new plan."""
+    rows = [(f"{m.layers.start}:{m.layers.end}", m.source or "(nobody)", m.target, gib(m.bytes)) for m in made.moves]
+    text = table(("MOVE", "FROM", "TO", "WEIGHTS"), rows) if rows else "nothing moves\n"
+    return ("not done, only looked at\n" if made.dry_run else "") + text + "\n" + deployment_text(made)
 
 
 def models_text(page: ModelsOut) -> str:

@@ -8,9 +8,10 @@ from app.deployments.errors import (
     WrongGenerationError,
 )
 from app.deployments.ledger import Ledger
-from app.deployments.service import Ask, Deployments, Quota
+from app.deployments.service import Aim, Ask, Deployments, Quota
 
 __all__ = [
+    "Aim",
     "Ask",
     "DeploymentConflictError",
     "Deployments",

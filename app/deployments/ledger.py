@@ -39,11 +39,11 @@ class Ledger:
 
     # The registry's side
 
-    def claims(self, node: Node) -> tuple[Claim, ...]:
+    def claims(self, node: Node, anew: str | None = None) -> tuple[Claim, ...]:
         """What counts against the node's limits, its own stages and those of its host's other nodes."""
-        found = [self._claim(node.node_id, *key) for key in self._on.get(node.node_id, ())]
+        found = [self._claim(node.node_id, name, ghost, anew) for name, ghost in self._on.get(node.node_id, ())]
         for at, name, ghost in self._hosts.get(node.host_id, ()) if node.host_id is not None else ():
-            if at != node.node_id and (claim := self._claim(at, name, ghost)).ram:
+            if at != node.node_id and (claim := self._claim(at, name, ghost, anew)).ram:
                 found.append(replace(claim, neighbour=True))
         return tuple(found)
 
@@ -74,11 +74,11 @@ class Ledger:
             stage,
             host_id=node.host_id,
             named=record.name in (node.resident or ()) or (stage.named and node.resident is None),
-            settled=stage.settled or (beat and stage.confirmed and stage.lost is None),
+            loaded_bytes=stage.est_bytes if beat and stage.confirmed and stage.lost is None else stage.loaded_bytes,
         )
         if why is not None:
             ended = why in ENGINE_ENDED
-            self._degrade(record, stage, replace(now, lost=why, settled=now.settled and not ended))
+            self._degrade(record, stage, replace(now, lost=why, loaded_bytes=0 if ended else now.loaded_bytes))
         elif now != stage:
             self._note(_with(record, stage, now), urgent=False)
 
@@ -125,24 +125,33 @@ class Ledger:
 
     def release(self, record: DeploymentRecord, reason: str) -> DeploymentRecord:
         """Give its memory back, as far as beats already say so."""
-        ghosts = record.ghosts + tuple(s for s in record.stages if s.confirmed and not s.settled and s.lost is None)
+        ghosts = record.ghosts + ghosts_of(record.stages)
         return self.change(replace(record, state="released", reason=reason, expires_at=None, ghosts=ghosts))
 
     def lapse(self) -> list[tuple[str, str]]:
-        """End what was not confirmed in time; which, and what became of it."""
-        now = self._clock.monotonic()
-        lapsed = [name for name, deadline in self._deadlines.items() if deadline <= now]
-        for name in lapsed:
-            self.release(self._records[name], "not confirmed in time")
-        return [(name, "deployment lapsed") for name in lapsed]
+        """End what was not confirmed in time; which, and what became of it.
+
+        What was loaded before and planned anew since is degraded instead: most of it still runs.
+        """
+        now, why = self._clock.monotonic(), "not confirmed in time"
+        lapsed = [self._records[name] for name, deadline in self._deadlines.items() if deadline <= now]
+        for record in lapsed:
+            if record.confirmed is None:
+                self.release(record, why)
+            else:
+                stages = tuple(s if s.confirmed or s.lost else replace(s, lost=why) for s in record.stages)
+                self.change(replace(record, state="degraded", reason=why, expires_at=None, stages=stages))
+        return [(record.name, "deployment lapsed") for record in lapsed]
 
     # The book
 
-    def _claim(self, node_id: str, name: str, ghost: bool) -> Claim:  # noqa: FBT001  # a key's part
+    def _claim(self, node_id: str, name: str, ghost: bool, anew: str | None) -> Claim:  # noqa: FBT001  # a key's part
         stage = self._on[node_id][name, ghost]
         if ghost:
             return Claim(name, stage.est_bytes, 0, stage.ram, stage.device)
-        loaded = self._resident.get(node_id, {}).get(name, stage.est_bytes if stage.settled else 0)
+        loaded = self._resident.get(node_id, {}).get(name, stage.loaded_bytes)
+        if name == anew:
+            return Claim(name, -loaded, 0, stage.ram, stage.device)
         return Claim(name, max(0, stage.est_bytes - loaded), stage.est_bytes, stage.ram, stage.device)
 
     def _note(self, record: DeploymentRecord, *, urgent: bool) -> None:
@@ -189,6 +198,13 @@ def _counted(record: DeploymentRecord) -> list[tuple[BookedStage, bool]]:
     """What counts against nodes, and whether it is but the ghost of a stage."""
     stages = () if record.state == "released" else record.stages
     return [*[(stage, False) for stage in stages], *[(ghost, True) for ghost in record.ghosts]]
+
+
+def ghosts_of(stages: Iterable[BookedStage]) -> tuple[BookedStage, ...]:
+    """What stages that are given up may have filled since their nodes' last beats, which still call it free."""
+    running = (stage for stage in stages if stage.confirmed and stage.lost is None)
+    left = (replace(stage, est_bytes=stage.est_bytes - stage.loaded_bytes) for stage in running)
+    return tuple(stage for stage in left if stage.est_bytes > 0)
 
 
 def _with(record: DeploymentRecord, old: BookedStage, new: BookedStage) -> DeploymentRecord:

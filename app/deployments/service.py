@@ -15,16 +15,20 @@ from app.deployments.errors import (
     StaleRevisionError,
     WrongGenerationError,
 )
-from app.deployments.ledger import ENGINE_ENDED, Ledger
+from app.deployments.ledger import ENGINE_ENDED, Ledger, ghosts_of
 from app.placement.budgets import budget, exclusion, memories
 from app.placement.errors import InvalidFieldError
 from app.placement.hosts import crowded
+from app.placement.moving import Moved
 from app.placement.plans import Assignment, Placement
-from app.planning import Plan, Planner, Request
+from app.planning import Plan, Planner, Request, Variant
 from app.ports import BookedStage, Clock, DeploymentRecord, FleetView, Journal, Standing
 
 ATTEMPTS = 5
 """So often is planned before the caller is told to ask again."""
+
+GONE = ENGINE_ENDED | {"gone", "expired", "not confirmed in time"}
+"""Losses with which a stage's weights are no longer on its node, as far as anybody knows."""
 
 T = TypeVar("T")
 
@@ -58,6 +62,14 @@ class Ask:
     text: str
     request: Request
     ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How far from the best a new plan may be to move less, and whether it is only to be looked at."""
+
+    tolerance: float = 0.10
+    dry_run: bool = False
 
 
 class Deployments:
@@ -122,6 +134,56 @@ class Deployments:
         await self._journal.durable(self._journal.revision)
         return record
 
+    async def replan(
+        self, name: str, request: Request, aim: Aim, beside: Beside, write: Callable[[Plan], bytes]
+    ) -> tuple[DeploymentRecord, Moved]:
+        """Plan a deployment again, near what is loaded; durable when it returns, and what moves.
+
+        ``request`` is the one that made it. Where nothing moves and nothing broke, nothing changes; else the new plan
+        is to be confirmed. Raises UnknownDeploymentError, WrongGenerationError, StaleRevisionError,
+        StoreUnavailableError, and what planning raises, after which the deployment is what it was.
+        """
+        for _ in range(ATTEMPTS):
+            record = self.ledger.get(name)
+            if record.state == "released":
+                raise _wrong(record, f"{name} is released: {record.reason}")
+            variant = Variant(record.cost, record.ref, record.version, record.precision)
+            held = {s.node_id: (s.start, s.end) for s in record.stages if s.lost not in GONE}
+            work = self._planner.prepare_anew(request, variant, name, held, aim.tolerance)
+            (plan, moved), answer = await beside(_written(work, lambda made: write(made[0])))
+            if self.ledger.find(name) is not record or not self._still_true(plan.placement, name):
+                continue
+            anew = self._anew(record, plan, answer)
+            if aim.dry_run:
+                return replace(anew, generation=record.generation), moved
+            if moved.moves or record.state == "degraded":
+                record = self.ledger.change(anew)
+            await self._journal.durable(self._journal.revision)
+            return record, moved
+        raise StaleRevisionError(ATTEMPTS)
+
+    def _anew(self, record: DeploymentRecord, plan: Plan, answer: bytes) -> DeploymentRecord:
+        """The deployment by its new plan; what goes on where it was is not to be loaded again."""
+        now, before = self._clock.now(), {stage.node_id: stage for stage in record.stages}
+        stages = []
+        for a in plan.placement.assignments:
+            stage = _booked(a, plan.placement)
+            old = before.pop(stage.node_id, None)
+            if old is not None:
+                same = (old.start, old.end, old.lost) == (stage.start, stage.end, None)
+                stage = replace(stage, confirmed=same and old.confirmed, loaded_bytes=old.loaded_bytes, named=old.named)
+            stages.append(stage)
+        return replace(
+            record,
+            plan_id=plan.plan_id,
+            answer=answer,
+            stages=tuple(stages),
+            ghosts=record.ghosts + ghosts_of(before.values()),
+            state="pending",
+            expires_at=now + timedelta(seconds=record.ttl_s),
+            reason=None,
+        )
+
     def _known(self, ask: Ask) -> DeploymentRecord | None:
         """The deployment that this very request has made already. Raises DeploymentConflictError."""
         named = self.ledger.find(ask.name)
@@ -154,14 +216,13 @@ class Deployments:
         why = _why_not(standing, stage)
         if standing is None or why is not None:
             raise _wrong(record, f"{stage.node_id} {why}: {record.name} has to be planned anew")
-        settled = stage.settled and stage.lost not in ENGINE_ENDED
-        return replace(stage, boot_id=standing.node.boot_id, confirmed=True, settled=settled, lost=None)
+        return replace(stage, boot_id=standing.node.boot_id, confirmed=True, lost=None)
 
-    def _still_true(self, placement: Placement) -> bool:
+    def _still_true(self, placement: Placement, anew: str | None = None) -> bool:
         """Whether every stage fits its node as it is now, beside all that was promised meanwhile. O(stages)."""
         stages: list[Assignment] = []
         for a in placement.assignments:
-            standing = self._fleet.standing(a.node.node_id)
+            standing = self._fleet.standing(a.node.node_id, anew)
             if standing is None or standing.state == "expired" or exclusion(standing.node, placement.engine):
                 return False
             now = standing.node
@@ -179,6 +240,10 @@ class Deployments:
             owner=ask.owner,
             key=ask.key,
             request=ask.text,
+            cost=plan.variant.cost,
+            ref=plan.variant.ref,
+            version=plan.variant.version,
+            precision=plan.variant.precision,
             plan_id=plan.plan_id,
             answer=answer,
             stages=tuple(_booked(a, plan.placement) for a in plan.placement.assignments if a.end > a.start),
@@ -189,10 +254,10 @@ class Deployments:
         )
 
 
-def _written(work: Callable[[], Plan], write: Callable[[Plan], bytes]) -> Callable[[], tuple[Plan, bytes]]:
-    def both() -> tuple[Plan, bytes]:
-        plan = work()
-        return plan, write(plan)
+def _written(work: Callable[[], T], write: Callable[[T], bytes]) -> Callable[[], tuple[T, bytes]]:
+    def both() -> tuple[T, bytes]:
+        made = work()
+        return made, write(made)
 
     return both
 

@@ -40,10 +40,7 @@ def place(task: Task) -> Placement:
     O(n + l log n) for n nodes and l layers by the reference policies; ``auto`` is bounded by its step budgets. Raises
     NoNodesError, DoesNotFitError, ManualRangesError, InvalidFieldError, OverBudgetError.
     """
-    check_cost(task.model)
-    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
-    idle = {node.node_id: reason for node in task.nodes if (reason := exclusion(node, task.engine))}
-    workers = [_worker(node, task) for node in task.nodes if node.node_id not in idle]
+    stack, workers, idle = considered(task)
     if not workers:
         raise NoNodesError(excluded=idle)
     proof = None
@@ -69,6 +66,14 @@ def place(task: Task) -> Placement:
     )
 
 
+def considered(task: Task) -> tuple[Stack, list[Worker], dict[str, str]]:
+    """What there is to place, who may take part, and why the others may not. Raises InvalidFieldError."""
+    check_cost(task.model)
+    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
+    idle = {node.node_id: reason for node in task.nodes if (reason := exclusion(node, task.engine))}
+    return stack, [_worker(node, task) for node in task.nodes if node.node_id not in idle], idle
+
+
 def listed(task: Task) -> tuple[Node, ...]:
     """The nodes in the list's order, by node_id where the order is no part of the question."""
     free = task.policy == "auto" and task.objective.order == "any"
@@ -86,9 +91,7 @@ def can_place(task: Task) -> bool:
         except DoesNotFitError:
             return False
         return True
-    check_cost(task.model)
-    stack = stack_of(task.model, task.engine, task.objective.context, task.objective.sequences)
-    workers = [_worker(node, task) for node in task.nodes if not exclusion(node, task.engine)]
+    stack, workers, _ = considered(task)
     return bool(workers) and feasible(task, stack, workers)
 
 

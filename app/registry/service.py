@@ -205,15 +205,15 @@ class Registry:
             found.append(self._view(member, now, wall))
         return Page(tuple(found), None)
 
-    def fleet(self) -> Fleet:
+    def fleet(self, anew: str | None = None) -> Fleet:
         """Every node in order of first registration, and its state. O(n)."""
         now, _ = self._now()
-        return Fleet(self.revision, tuple(self._standing(m, now) for m in self._members.values()))
+        return Fleet(self.revision, tuple(self._standing(m, now, anew) for m in self._members.values()))
 
-    def standing(self, node_id: str) -> Standing | None:
+    def standing(self, node_id: str, anew: str | None = None) -> Standing | None:
         """One node as plans see it, None where there is none."""
         member = self._members.get(node_id)
-        return None if member is None else self._standing(member, self._now()[0])
+        return None if member is None else self._standing(member, self._now()[0], anew)
 
     async def settled(self, revision: int) -> None:
         """Wait until a revision that is about to be named to others would survive a crash, unless the store is down."""
@@ -284,12 +284,12 @@ class Registry:
         self._journal.note("node", node_id, None, urgent=True)
         self._promises.lost(node_id, "gone")
 
-    def _standing(self, member: Member, now: float) -> Standing:
-        return Standing(self._promised(member.node), member.pulse.state(now))
+    def _standing(self, member: Member, now: float, anew: str | None) -> Standing:
+        return Standing(self._promised(member.node, anew), member.pulse.state(now))
 
-    def _promised(self, node: Node) -> Node:
+    def _promised(self, node: Node, anew: str | None = None) -> Node:
         """The node with what was promised of it."""
-        claims = self._promises.claims(node)
+        claims = self._promises.claims(node, anew)
         return replace(node, claims=claims) if claims else node
 
     def _note(self, member: Member, *, urgent: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.placement.moving import Moved
 from app.ports import DeploymentRecord, DeploymentState
 from app.schemas.fields import CURSOR, WHOLE, ModelName
 from app.schemas.parsing import Out, Strict
@@ -27,6 +28,24 @@ class ConfirmIn(Strict):
 
     state: Literal["loaded"]
     generation: Annotated[int, Field(ge=1, le=2**63 - 1), WHOLE]
+
+
+class ReplanIn(Strict):
+    """How much of the objective may be given up to move less, and whether the plan is only to be looked at."""
+
+    tolerance: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.10
+    dry_run: bool = False
+
+
+class MoveOut(Out):
+    """Layers that a node has to load: ``from`` has them now, null where nobody has. Bytes of weights."""
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True, populate_by_name=True)
+
+    layers: LayersOut
+    source: str | None = Field(alias="from")
+    target: str = Field(alias="to")
+    bytes: int
 
 
 class LostOut(Out):
@@ -63,6 +82,27 @@ class DeploymentOut(PlanOut):
             if s.lost is not None
         ]
         return DeploymentOut(**plan.__dict__ | own, ttl_s=record.ttl_s, lost=lost)
+
+
+class ReplanOut(DeploymentOut):
+    """A deployment planned again, and what moves. ``moved_least_bytes``: no plan within the tolerance moves less."""
+
+    dry_run: bool
+    moves: list[MoveOut]
+    moved_bytes: int
+    moved_least_bytes: int
+
+    @staticmethod
+    def near(record: DeploymentRecord, plan: PlanOut, moved: Moved, *, dry_run: bool) -> "ReplanOut":
+        """The deployment by its new plan."""
+        moves = [
+            MoveOut(layers=LayersOut(start=m.start, end=m.end), source=m.source, target=m.target, bytes=m.bytes)
+            for m in moved.moves
+        ]
+        made = DeploymentOut.made(record, plan).__dict__
+        return ReplanOut(
+            **made, dry_run=dry_run, moves=moves, moved_bytes=moved.bytes, moved_least_bytes=moved.least_bytes
+        )
 
 
 class DeploymentItemOut(Out):

@@ -43,11 +43,9 @@ def load_node(text: str) -> NodeRecord:
 def load_model(text: str) -> ModelRecord:
     """The model's record that was dumped."""
     raw = from_json(text)
-    cost = raw["cost"]
-    cost["layers"] = tuple(_build(Block, block) for block in cost.get("layers", ()))
     return ModelRecord(
         name=raw["name"],
-        cost=_build(ModelCost, cost),
+        cost=_cost(raw["cost"]),
         version=raw["version"],
         created_at=datetime.fromisoformat(raw["created_at"]),
         updated_at=datetime.fromisoformat(raw["updated_at"]),
@@ -61,9 +59,16 @@ def load_deployment(text: str) -> DeploymentRecord:
         raw[stages] = tuple(_build(BookedStage, stage) for stage in raw.get(stages, ()))
     for moment in ("created_at", "updated_at", "expires_at"):
         raw[moment] = None if raw[moment] is None else datetime.fromisoformat(raw[moment])
+    raw["cost"] = _cost(raw["cost"])
     raw["answer"] = urlsafe_b64decode(raw["answer"])
     record: DeploymentRecord = _build(DeploymentRecord, raw)
     return record
+
+
+def _cost(raw: dict[str, Any]) -> ModelCost:
+    raw["layers"] = tuple(_build(Block, block) for block in raw.get("layers", ()))
+    cost: ModelCost = _build(ModelCost, raw)
+    return cost
 
 
 def _build(kind: type, raw: dict[str, Any]) -> Any:

@@ -135,6 +135,30 @@ async def test_what_nobody_deployed_is_unknown(api: httpx.AsyncClient) -> None:
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-deployment")
 
 
+async def test_what_a_lost_node_ran_moves_and_is_to_be_confirmed(one: httpx.AsyncClient) -> None:
+    """The model is a named one, which has another cost by now."""
+    await one.put("/models/m", json=model(30))
+    await one.post("/nodes/register", json=report("o"))
+    body = deploy(model={"ref": "m"}, engine={"name": "plain", "overhead_bytes": 1})
+    made = (await one.post("/deployments", json=body)).json()
+    await one.put("/deployments/d", json={"state": "loaded", "generation": made["generation"]})
+    await one.put("/models/m", json=model(1))
+    await one.post("/nodes/register", json=report("p"))
+    lost, kept = (a["node_id"] for a in made["assignments"])
+    await one.delete(f"/nodes/{lost}")
+    look = (await one.post("/deployments/d/replan", json={"dry_run": True})).json()
+    assert (look["dry_run"], look["moved_bytes"], look["moved_least_bytes"]) == (True, 15 * GIB, 15 * GIB)
+    assert look["moves"] == [{"layers": {"start": 0, "end": 15}, "from": None, "to": "p", "bytes": 15 * GIB}]
+    text = (await one.post("/deployments/d/replan", json={"dry_run": True}, headers={"Accept": "text/plain"})).text
+    assert text.startswith("not done, only looked at\nMOVE  FROM      TO    WEIGHTS\n0:15  (nobody)  p   15.00 GiB\n")
+    done = await one.post("/deployments/d/replan", json={})
+    assert (done.json()["state"], done.headers["etag"]) == ("pending", f'"{done.json()["generation"]}"')
+    assert [a["node_id"] for a in done.json()["assignments"]] == ["p", kept]
+    assert done.json()["model"]["ref"] == "m"
+    again = (await one.post("/deployments/d/replan", json={}, headers={"Accept": "text/plain"})).text
+    assert again.startswith("nothing moves\n")
+
+
 async def test_of_sixteen_at_once_for_memory_that_fits_one_exactly_one_gets_it(one: httpx.AsyncClient) -> None:
     """Thirty rounds; the others are refused with figures, or told to ask again."""
     for round_number in range(30):

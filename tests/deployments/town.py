@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
-from app.deployments import Ask, Deployments, Quota
+from app.deployments import Aim, Ask, Deployments, Quota
+from app.placement.moving import Moved
 from app.placement.nodes import Node
 from app.placement.objective import Objective
 from app.planning import Planner, Request
@@ -60,6 +61,13 @@ class Town(World):
 
     def confirm(self, name: str) -> DeploymentRecord:
         return at_once(self.deployments.confirm(name, self.ledger.get(name).generation))
+
+    def replan(
+        self, name: str, ask: Ask, tolerance: float = 0.1, *, dry_run: bool = False
+    ) -> tuple[DeploymentRecord, Moved]:
+        """Again what the ask asked for."""
+        aim = Aim(tolerance, dry_run)
+        return at_once(self.deployments.replan(name, ask.request, aim, self.beside, lambda plan: plan.plan_id.encode()))
 
     def release(self, name: str) -> DeploymentRecord:
         return at_once(self.deployments.release(name))

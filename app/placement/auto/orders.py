@@ -35,9 +35,9 @@ Found = tuple[float, Order, Stages]
 def any_plan(problem: Problem) -> Stages | None:
     """The first plan that is found in one of the tried orders."""
     for order in _orders(problem):
-        stages = _few(_ordered(problem, order), math.inf)
+        stages = _few(ordered(problem, order), math.inf)
         if stages is not None:
-            return _renamed(stages, order)
+            return renamed(stages, order)
     return None
 
 
@@ -114,15 +114,15 @@ def _improved(problem: Problem, lower: float) -> Found | None:
 def _fewer(problem: Problem, found: Found, limit: float) -> Stages:
     """Within the limit the fewest stages in the same order, as far as the budget lasts."""
     _, order, stages = found
-    ordered = _ordered(problem, order)
+    line = ordered(problem, order)
     if not problem.sums and problem.monotone:
-        return _renamed(_few(ordered, limit) or (), order) or stages
-    if _window(ordered, len(order)) * len(stages) > problem.entries:
+        return renamed(_few(line, limit) or (), order) or stages
+    if _window(line, len(order)) * len(stages) > problem.entries:
         return stages
     counts = [count for count in problem.counts if count < len(stages)]
-    sweep = Sweep(replace(ordered, counts=counts), counted=True, fee=problem.hop_s * problem.sums)
+    sweep = Sweep(replace(line, counts=counts), counted=True, fee=problem.hop_s * problem.sums)
     least = next((count for count in counts if sweep.best(count) <= limit), None)
-    return stages if least is None else _renamed(sweep.stages(least), order)
+    return stages if least is None else renamed(sweep.stages(least), order)
 
 
 def _few(ordered: Problem, limit: float) -> Stages | None:
@@ -183,10 +183,10 @@ def _swept(ordered: Problem) -> Stages | None:
 
 
 def _better(problem: Problem, lower: float, order: Order, best: Found | None) -> Found | None:
-    stages = _planned(_ordered(problem, order), lower, best[0] if best else math.inf)
+    stages = _planned(ordered(problem, order), lower, best[0] if best else math.inf)
     if stages is None:
         return best
-    named = _renamed(stages, order)
+    named = renamed(stages, order)
     value = problem.value(named)
     return (value, order, named) if best is None or value < best[0] else best
 
@@ -208,11 +208,12 @@ def _orders(problem: Problem) -> Iterator[Order]:
     inner, kept = [at for at in everybody if at not in pins], _kept(problem) - len(pins)
     for key in keys:
         largest = sorted(inner, key=key, reverse=True)[:kept]
-        yield _pinned(problem, largest)
-        yield _pinned(problem, sorted(largest, key=key))
+        yield pinned(problem, largest)
+        yield pinned(problem, sorted(largest, key=key))
 
 
-def _pinned(problem: Problem, order: Sequence[int]) -> Order:
+def pinned(problem: Problem, order: Sequence[int]) -> Order:
+    """The order with pinned nodes at their ends."""
     inner = [at for at in order if at not in (problem.first, problem.last)]
     first = () if problem.first is None else (problem.first,)
     last = () if problem.last is None else (problem.last,)
@@ -228,25 +229,27 @@ def _near(problem: Problem, order: Order, stages: Stages) -> Iterator[Order]:
         for target in range(len(order)):
             if source != target:
                 rest = [*order[:source], *order[source + 1 :]]
-                yield _pinned(problem, [*rest[:target], order[source], *rest[target:]])
+                yield pinned(problem, [*rest[:target], order[source], *rest[target:]])
                 swapped = list(order)
                 swapped[source], swapped[target] = swapped[target], swapped[source]
-                yield _pinned(problem, swapped)
+                yield pinned(problem, swapped)
         for other in outside if order[source] not in (problem.first, problem.last) else ():
-            yield _pinned(problem, [*order[:source], other, *order[source + 1 :]])
+            yield pinned(problem, [*order[:source], other, *order[source + 1 :]])
 
 
-def _ordered(problem: Problem, order: Order) -> Problem:
-    ordered = problem.among(
+def ordered(problem: Problem, order: Order) -> Problem:
+    """The problem on these nodes in this order; what is known of their lanes is shared."""
+    found = problem.among(
         [problem.workers[at] for at in order],
         given=True,
         first=None if problem.first is None else order.index(problem.first),
         last=None if problem.last is None else order.index(problem.last),
     )
-    ordered.__dict__["lanes"] = [problem.lanes[at] for at in order]
-    ordered.__dict__["monotone"] = problem.monotone
-    return ordered
+    found.__dict__["lanes"] = [problem.lanes[at] for at in order]
+    found.__dict__["monotone"] = problem.monotone
+    return found
 
 
-def _renamed(stages: Stages, order: Order) -> Stages:
+def renamed(stages: Stages, order: Order) -> Stages:
+    """Stages by the order's places as stages by the problem's."""
     return tuple((order[worker], a, b) for worker, a, b in stages)

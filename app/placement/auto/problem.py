@@ -59,7 +59,10 @@ class Problem:
 
     def lane(self, at: int) -> "Lane":
         """One worker's lane, for who needs a few of many."""
-        worker = self.workers[at]
+        return self.lane_of(self.workers[at])
+
+    def lane_of(self, worker: Worker) -> "Lane":
+        """The lane of a worker's kind."""
         kind = worker.kind
         lane = self.kinds.get(kind)
         if lane is None:

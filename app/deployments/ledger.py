@@ -16,8 +16,9 @@ from app.ports import BookedStage, Clock, DeploymentRecord, Journal
 MAX_RELEASED = 1_000
 """So many released deployments are kept to be looked at."""
 
-ENGINE_ENDED = frozenset({"rebooted", "no longer resident"})
-"""Losses with which a stage's memory became free."""
+
+REBOOTED, UNLOADED = "rebooted", "no longer resident"
+"""Losses with which a stage's engine has ended and its memory is free."""
 
 
 class Ledger:
@@ -69,16 +70,17 @@ class Ledger:
                 self._degrade(record, stage, replace(stage, lost=why))
 
     def _observe(self, record: DeploymentRecord, stage: BookedStage, node: Node, *, beat: bool) -> None:
-        why = _why_lost(record.name, stage, node) if stage.lost is None else None
+        ended = _why_ended(record.name, stage, node)
+        loads = beat and stage.confirmed and stage.lost is None
         now = replace(
             stage,
             host_id=node.host_id,
             named=record.name in (node.resident or ()) or (stage.named and node.resident is None),
-            loaded_bytes=stage.est_bytes if beat and stage.confirmed and stage.lost is None else stage.loaded_bytes,
+            loaded_bytes=0 if ended else stage.est_bytes if loads else stage.loaded_bytes,
         )
-        if why is not None:
-            ended = why in ENGINE_ENDED
-            self._degrade(record, stage, replace(now, lost=why, loaded_bytes=0 if ended else now.loaded_bytes))
+        lost = ended or stage.lost or _why_elsewhere(stage, node)
+        if lost != stage.lost:
+            self._degrade(record, stage, replace(now, lost=lost))
         elif now != stage:
             self._note(_with(record, stage, now), urgent=False)
 
@@ -125,7 +127,7 @@ class Ledger:
 
     def release(self, record: DeploymentRecord, reason: str) -> DeploymentRecord:
         """Give its memory back, as far as beats already say so."""
-        ghosts = record.ghosts + ghosts_of(record.stages)
+        ghosts = haunted(record.ghosts, record.stages)
         return self.change(replace(record, state="released", reason=reason, expires_at=None, ghosts=ghosts))
 
     def lapse(self) -> list[tuple[str, str]]:
@@ -200,25 +202,33 @@ def _counted(record: DeploymentRecord) -> list[tuple[BookedStage, bool]]:
     return [*[(stage, False) for stage in stages], *[(ghost, True) for ghost in record.ghosts]]
 
 
-def ghosts_of(stages: Iterable[BookedStage]) -> tuple[BookedStage, ...]:
-    """What stages that are given up may have filled since their nodes' last beats, which still call it free."""
-    running = (stage for stage in stages if stage.confirmed and stage.lost is None)
-    left = (replace(stage, est_bytes=stage.est_bytes - stage.loaded_bytes) for stage in running)
-    return tuple(stage for stage in left if stage.est_bytes > 0)
+def haunted(ghosts: Iterable[BookedStage], given_up: Iterable[BookedStage]) -> tuple[BookedStage, ...]:
+    """What stages that are given up may have filled since their nodes' last beats, which still call it free.
+
+    ``ghosts`` are there already; there is one per node.
+    """
+    found = {ghost.node_id: ghost for ghost in ghosts}
+    for stage in given_up:
+        size = stage.est_bytes - stage.loaded_bytes if stage.confirmed and stage.lost is None else 0
+        if size > 0:
+            before = found.get(stage.node_id)
+            found[stage.node_id] = replace(stage, est_bytes=size + (before.est_bytes if before else 0))
+    return tuple(found.values())
 
 
 def _with(record: DeploymentRecord, old: BookedStage, new: BookedStage) -> DeploymentRecord:
     return replace(record, stages=tuple(new if stage is old else stage for stage in record.stages))
 
 
-def _why_lost(name: str, stage: BookedStage, node: Node) -> str | None:
-    """What of the node means that the stage is not, or won't be, where it was planned."""
+def _why_elsewhere(stage: BookedStage, node: Node) -> str | None:
+    """What of the node means that the stage must go from it, though its engine may still run there."""
     if (node.addr, node.device_index) != (stage.addr, stage.device_index):
         return "moved"
+    return "draining" if node.config.role == "draining" else None
+
+
+def _why_ended(name: str, stage: BookedStage, node: Node) -> str | None:
+    """What of the node means that the stage's engine has ended and its memory is free."""
     if None not in (node.boot_id, stage.boot_id) and node.boot_id != stage.boot_id:
-        return "rebooted"
-    if node.config.role == "draining":
-        return "draining"
-    if stage.named and node.resident is not None and name not in node.resident:
-        return "no longer resident"
-    return None
+        return REBOOTED
+    return UNLOADED if stage.named and node.resident is not None and name not in node.resident else None

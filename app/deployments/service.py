@@ -15,7 +15,7 @@ from app.deployments.errors import (
     StaleRevisionError,
     WrongGenerationError,
 )
-from app.deployments.ledger import ENGINE_ENDED, Ledger, ghosts_of
+from app.deployments.ledger import REBOOTED, UNLOADED, Ledger, haunted
 from app.placement.budgets import budget, exclusion, memories
 from app.placement.errors import InvalidFieldError
 from app.placement.hosts import crowded
@@ -27,7 +27,7 @@ from app.ports import BookedStage, Clock, DeploymentRecord, FleetView, Journal, 
 ATTEMPTS = 5
 """So often is planned before the caller is told to ask again."""
 
-GONE = ENGINE_ENDED | {"gone", "expired", "not confirmed in time"}
+GONE = frozenset({REBOOTED, UNLOADED, "gone", "expired", "not confirmed in time"})
 """Losses with which a stage's weights are no longer on its node, as far as anybody knows."""
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class Deployments:
             plan_id=plan.plan_id,
             answer=answer,
             stages=tuple(stages),
-            ghosts=record.ghosts + ghosts_of(before.values()),
+            ghosts=haunted(record.ghosts, before.values()),
             state="pending",
             expires_at=now + timedelta(seconds=record.ttl_s),
             reason=None,
@@ -234,7 +234,7 @@ class Deployments:
         return fits and crowded(stages, placement.reserve, placement.engine) is None
 
     def _record(self, ask: Ask, plan: Plan, answer: bytes) -> DeploymentRecord:
-        now = self._clock.now()
+        now, before = self._clock.now(), self.ledger.find(ask.name)
         return DeploymentRecord(
             name=ask.name,
             owner=ask.owner,
@@ -251,6 +251,7 @@ class Deployments:
             created_at=now,
             updated_at=now,
             expires_at=now + timedelta(seconds=ask.ttl_s),
+            ghosts=() if before is None else before.ghosts,
         )
 
 

@@ -54,9 +54,10 @@ class ModelRecord:
 class BookedStage:
     """A stage of a deployment, layers ``[start, end)``, and what its node was then. Bytes.
 
-    ``ram``, ``device``: of which memory it is. ``confirmed``: it was loaded; ``loaded_bytes``: what of it is missing in
-    what the node calls free, all of it once a beat has come since; ``named``: a beat has named the deployment as
-    resident. ``lost`` says why it can't be relied on any more.
+    ``ram``, ``device``: of which memory it is. ``confirmed``: it was loaded. ``filled_bytes``: what the deployment's
+    engine fills there, by what was last confirmed, the range may have been another; ``loaded_bytes``: what of that is
+    missing in what the node calls free, all of it once a beat has come since. ``named``: a beat has named the
+    deployment as resident. ``lost`` says why it can't be relied on any more.
     """
 
     node_id: str
@@ -70,6 +71,7 @@ class BookedStage:
     ram: bool
     device: bool
     confirmed: bool = False
+    filled_bytes: int = 0
     loaded_bytes: int = 0
     named: bool = False
     lost: str | None = None

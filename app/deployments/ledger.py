@@ -71,12 +71,13 @@ class Ledger:
 
     def _observe(self, record: DeploymentRecord, stage: BookedStage, node: Node, *, beat: bool) -> None:
         ended = _why_ended(record.name, stage, node)
-        loads = beat and stage.confirmed and stage.lost is None
+        filled = 0 if ended else stage.filled_bytes
         now = replace(
             stage,
             host_id=node.host_id,
             named=record.name in (node.resident or ()) or (stage.named and node.resident is None),
-            loaded_bytes=0 if ended else stage.est_bytes if loads else stage.loaded_bytes,
+            filled_bytes=filled,
+            loaded_bytes=filled if beat or ended else stage.loaded_bytes,
         )
         lost = ended or stage.lost or _why_elsewhere(stage, node)
         if lost != stage.lost:
@@ -154,7 +155,8 @@ class Ledger:
         loaded = self._resident.get(node_id, {}).get(name, stage.loaded_bytes)
         if name == anew:
             return Claim(name, -loaded, 0, stage.ram, stage.device)
-        return Claim(name, max(0, stage.est_bytes - loaded), stage.est_bytes, stage.ram, stage.device)
+        wanted = max(stage.est_bytes, stage.filled_bytes if _unseen(stage) else 0)
+        return Claim(name, max(0, wanted - loaded), stage.est_bytes, stage.ram, stage.device)
 
     def _note(self, record: DeploymentRecord, *, urgent: bool) -> None:
         self._enter(record)
@@ -209,11 +211,15 @@ def haunted(ghosts: Iterable[BookedStage], given_up: Iterable[BookedStage]) -> t
     """
     found = {ghost.node_id: ghost for ghost in ghosts}
     for stage in given_up:
-        size = stage.est_bytes - stage.loaded_bytes if stage.confirmed and stage.lost is None else 0
-        if size > 0:
+        if size := _unseen(stage):
             before = found.get(stage.node_id)
             found[stage.node_id] = replace(stage, est_bytes=size + (before.est_bytes if before else 0))
     return tuple(found.values())
+
+
+def _unseen(stage: BookedStage) -> int:
+    """What its engine has filled since the node's last beat, which still calls it free."""
+    return max(0, stage.filled_bytes - stage.loaded_bytes)
 
 
 def _with(record: DeploymentRecord, old: BookedStage, new: BookedStage) -> DeploymentRecord:

@@ -171,7 +171,13 @@ class Deployments:
             old = before.pop(stage.node_id, None)
             if old is not None:
                 same = (old.start, old.end, old.lost) == (stage.start, stage.end, None)
-                stage = replace(stage, confirmed=same and old.confirmed, loaded_bytes=old.loaded_bytes, named=old.named)
+                stage = replace(
+                    stage,
+                    confirmed=same and old.confirmed,
+                    filled_bytes=old.filled_bytes,
+                    loaded_bytes=old.loaded_bytes,
+                    named=old.named,
+                )
             stages.append(stage)
         return replace(
             record,
@@ -216,7 +222,7 @@ class Deployments:
         why = _why_not(standing, stage)
         if standing is None or why is not None:
             raise _wrong(record, f"{stage.node_id} {why}: {record.name} has to be planned anew")
-        return replace(stage, boot_id=standing.node.boot_id, confirmed=True, lost=None)
+        return replace(stage, boot_id=standing.node.boot_id, confirmed=True, filled_bytes=stage.est_bytes, lost=None)
 
     def _still_true(self, placement: Placement, anew: str | None = None) -> bool:
         """Whether every stage fits its node as it is now, beside all that was promised meanwhile. O(stages)."""

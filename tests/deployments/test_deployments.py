@@ -397,3 +397,42 @@ def test_pages_follow_names_and_states(town: Town) -> None:
     assert ([r.name for r in first], more) == (["a", "b"], True)
     assert [r.name for r in town.ledger.page("b", 2, None)[0]] == ["c"]
     assert [r.name for r in town.ledger.page(None, 2, "pending")[0]] == ["a", "c"]
+
+
+def test_an_engine_that_ended_after_its_stage_was_lost_is_owed_its_memory_in_full(town: Town) -> None:
+    """The node leaves, comes back as it was, and is booted anew: what is free by then is promised."""
+    town.beat("n", 100, boot_id="first")
+    loaded(town)
+    town.beat("n", 60, boot_id="first")
+    at_once(town.registry.remove("n"))
+    town.beat("n", 60, boot_id="first")
+    assert town.budget("n") == 60
+    town.beat("n", 100, boot_id="second")
+    assert town.budget("n") == 60
+
+
+def test_what_a_draining_node_has_loaded_is_known_after_its_stage_was_lost(town: Town) -> None:
+    loaded(town)
+    town.beat("n", 60, role="draining")
+    town.beat("n", 60)
+    assert town.state_of("d") == ("degraded", "n: draining")
+    assert town.budget("n") == 60
+
+
+def test_a_deployment_in_the_place_of_a_released_one_does_not_forget_what_that_has_filled(town: Town) -> None:
+    loaded(town)
+    town.release("d")
+    town.deploy(asked("d", 30))
+    assert town.budget("n") == 30
+    town.release("d")
+    assert town.budget("n") == 60
+
+
+def test_what_two_of_a_name_have_filled_one_after_the_other_adds_up(town: Town) -> None:
+    loaded(town)
+    town.release("d")
+    loaded(town, 30)
+    town.release("d")
+    assert town.budget("n") == 30
+    town.beat("n", 100)
+    assert town.budget("n") == 100

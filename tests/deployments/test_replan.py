@@ -148,3 +148,28 @@ def test_a_restart_knows_what_moves(town: Town) -> None:
     town.restart()
     at_once(town.registry.remove("a"))
     assert ranges(town.replan("d", WHOLE, tolerance=1.0)[0]) == [("c", 0, 30), ("b", 30, 60)]
+
+
+@pytest.fixture
+def shrunk() -> Town:
+    """40 layers were loaded on a; by a new plan 20 go to b, and no beat has come since."""
+    town = Town()
+    town.beat("a", 60)
+    town.deploy(asked("d", 40))
+    town.confirm("d")
+    town.beat("b", 60)
+    town.replan("d", asked("d", 40), tolerance=0.0)
+    assert ranges(town.ledger.get("d")) == [("a", 0, 20), ("b", 20, 40)]
+    return town
+
+
+def test_a_stage_that_shrinks_in_place_is_counted_as_what_runs_there(shrunk: Town) -> None:
+    assert (shrunk.budget("a"), shrunk.budget("b")) == (20, 40)
+
+
+def test_a_stage_that_shrinks_in_place_is_credited_with_what_runs_there(shrunk: Town) -> None:
+    shrunk.beat("a", 20)
+    assert shrunk.budget("a") == 20
+    shrunk.confirm("d")
+    shrunk.beat("a", 40)
+    assert shrunk.budget("a") == 40

@@ -28,7 +28,8 @@ class Promises(RuleBasedStateMachine):
     """``filled`` is what each deployment's engine fills of each node; ``sizes`` is what its request wants.
 
     ``names`` says of a node whether its agent names what fills it; such an agent puts a deployment in the place of the
-    last of its name, another loads it beside that "old" one.
+    last of its name, another loads it beside that "old" one. ``looks`` is what a caller has seen of a deployment, each
+    with its generation.
     """
 
     @initialize(a_names=st.booleans(), b_names=st.booleans())
@@ -38,6 +39,7 @@ class Promises(RuleBasedStateMachine):
         self.names = {"a": a_names, "b": b_names}
         self.boots = {"a": 0, "b": 0}
         self.sizes: dict[str, int] = {}
+        self.looks: dict[str, list[tuple[int, dict[str, int]]]] = {}
         for name in "ab":
             self.beat(name)
 
@@ -64,20 +66,26 @@ class Promises(RuleBasedStateMachine):
                 if not self.names[node_id]:
                     filled[f"old {name}"] = filled.get(f"old {name}", 0) + filled.pop(name, 0)
 
-    @rule(name=NAMES, back=st.sampled_from([0, 0, 0, 1]))
+    @rule(name=NAMES, back=st.sampled_from([0, 0, 0, 1, 2]))
     def load_and_confirm(self, name: str, back: int) -> None:
-        """Only a confirmation that is accepted leaves the engine running; what it ran elsewhere it unloads."""
+        """Load what one looked at, now or a while ago, and say so.
+
+        Only a confirmation that is accepted leaves the engine running; what it ran elsewhere it unloads.
+        """
         record = self.town.ledger.find(name)
         if record is None:
             return
+        looks = self.looks.setdefault(name, [])
+        looks.append((record.generation, {stage.node_id: stage.est_bytes for stage in record.stages}))
+        generation, stages = looks[max(-1 - back, -len(looks))]
         try:
-            at_once(self.town.deployments.confirm(name, record.generation - back))
+            at_once(self.town.deployments.confirm(name, generation))
         except WrongGenerationError:
             return
         for filled in self.filled.values():
             filled.pop(name, None)
-        for stage in record.stages:
-            self.filled[stage.node_id][name] = stage.est_bytes
+        for node_id, est_bytes in stages.items():
+            self.filled[node_id][name] = est_bytes
 
     @rule(name=NAMES)
     def release(self, name: str) -> None:
